@@ -4,13 +4,11 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, get_args, get_origin
 
-from veriloop.pipeline.config.datasets import replaced
 from veriloop.pipeline.config.load import parse_value
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.sections import Part
 from veriloop.pipeline.errors import RecipeError
 
-REMOVABLE = ("problems", "collect.problems", "data.problems")  # positive weights: 0 removes one
 LIST = re.compile(r"\[.*\]", re.DOTALL)
 
 
@@ -30,45 +28,6 @@ def split_flags(words: Sequence[str], recipe: Recipe) -> tuple[list[str], dict[s
             continue
         values[path] = _value(name, [value, *rest] if equals else rest, kind)
     return others, values
-
-
-def merged(recipe: Recipe, values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """`values` of a recipe with those of `split_flags`; other names of a mapping stay.
-
-    Raises RecipeError for a key in a value that has no keys.
-    """
-    result = dict(values)
-    defaults = recipe.model_dump(mode="json")
-    for path, value in {**replaced(flags), **flags}.items():
-        remove = path.rpartition(".")[0] in REMOVABLE
-        try:
-            _set(result, defaults, path.split("."), value, remove=remove)
-        except _NoSectionError as plain:
-            raise RecipeError(f"{plain}, so {path} cannot be set") from plain
-    return result
-
-
-class _NoSectionError(ValueError):
-    """A value that has no keys."""
-
-
-def _set(
-    values: dict[str, Any], defaults: Any, parts: Sequence[str], value: Any, *, remove: bool
-) -> None:
-    head, *rest = parts
-    if not rest:
-        if remove and value == 0:
-            values.pop(head, None)
-        else:
-            values[head] = value
-        return
-    inner = defaults.get(head) or {} if isinstance(defaults, dict) else {}
-    current = values.get(head)
-    if not isinstance(current, Mapping | None):
-        raise _NoSectionError(f"{head}: {current!r} is not a section")
-    # A section that the file leaves out keeps its defaults; a mapping is copied before it changes.
-    values[head] = dict(current if current is not None else inner)
-    _set(values[head], inner, rest, value, remove=remove)
 
 
 def _grouped(words: Iterable[str]) -> list[tuple[str, list[str]]]:

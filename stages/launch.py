@@ -18,6 +18,7 @@ import yaml
 
 from veriloop.pipeline.config.checkpoints import find_checkpoint, require_config
 from veriloop.pipeline.config.cluster import RanksConfig, cluster_of, launched_rank
+from veriloop.pipeline.config.datasets import replaced
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import (
     FOLDER,
@@ -47,7 +48,7 @@ from veriloop.pipeline.training.gc_freeze import lasting
 from veriloop.pipeline.training.stop import CommandSignals, stop_with_launcher
 from veriloop.stages.commands.parse import PluginOptions, unchecked
 from veriloop.stages.commands.report import reported
-from veriloop.stages.dict_flags import merged, split_flags
+from veriloop.stages.dict_flags import split_flags
 from veriloop.stages.flag_help import stage_help
 from veriloop.stages.publish import push_all, repo_of
 from veriloop.stages.resumption import Kind, allowing
@@ -103,7 +104,7 @@ def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
         registry=unchecked(),
     )
     flags = flag_values(others, recipe.model_dump(), options.recipe.model_dump(warnings=False))
-    values = merged(recipe, with_flags(read_values(words[0]), flags), mapped)
+    values = with_flags(read_values(words[0]), {**flags, **replaced(mapped), **mapped})
     values = with_plugins(values, options.plugin)
     return replace(options, recipe=validate(values, f"flags on top of {words[0]}"))
 

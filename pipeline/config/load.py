@@ -21,7 +21,7 @@ from veriloop.sandbox.remote.redaction import has_credentials, redacted
 FOLDER = Path(__file__).parents[2] / "recipes"
 RESUMABLE = ("evaluation", *EXECUTION_SETTINGS)  # may differ between a run and its resumption
 WHOLE = ("problems", "sets")  # keys are names, not settings: overridden and compared as a whole
-
+WEIGHTS = ("problems", "collect.problems", "data.problems")  # of sources, each above 0
 
 NUMBERS = {  # tag: (form in YAML 1.2, first characters)
     "tag:yaml.org,2002:bool": (r"true|True|TRUE|false|False|FALSE", "tTfF"),
@@ -150,21 +150,41 @@ def _refuse_credentials(value: Any, where: str, key: str = "") -> None:
 
 
 def with_flags(values: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """A copy of the values, overridden by those of flags; `a.b` is the key b of a.
+    """A copy of a recipe's values, overridden by those of flags; `a.b` is the key b of a.
 
-    Raises RecipeError for a key in a value that has no keys.
+    A section or mapping that the values leave out keeps its other defaults, and the weight 0
+    removes a source. Raises RecipeError for a key in a value that has no keys.
     """
-    merged = {k: dict(value) if isinstance(value, dict) else value for k, value in values.items()}
+    merged = dict(values)
     for path, value in flags.items():
-        head, _, rest = path.partition(".")
-        if not rest:
-            merged[head] = value
-            continue
-        section = merged.get(head)
-        if not isinstance(section, Mapping | None):
-            raise RecipeError(f"{head}: {section!r} is not a section, so {path} cannot be set")
-        merged[head] = with_flags(section or {}, {rest: value})
+        *heads, last = path.split(".")
+        kind: Any = STAGES.get(str(values.get("stage")))
+        inner = merged
+        for head in heads:
+            kind, default = _inside(kind, head)
+            section = inner.get(head)
+            if not isinstance(section, Mapping | None):
+                raise RecipeError(f"{head}: {section!r} is not a section, so {path} cannot be set")
+            inner[head] = dict(default if section is None else section)
+            inner = inner[head]
+        if value == 0 and ".".join(heads) in WEIGHTS:
+            inner.pop(last, None)
+        else:
+            inner[last] = value
     return merged
+
+
+def _inside(kind: Any, name: str) -> tuple[Any, Mapping[str, Any]]:
+    """The annotation of the section or mapping with this name in a `kind`, and the values that its
+    default sets."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = next((one for one in get_args(kind) if _fields(one)), None)
+    if get_origin(kind) is dict:
+        return get_args(kind)[1], {}
+    annotation, default = _fields(kind).get(name, (None, MISSING))
+    if isinstance(default, Part):
+        default = default.model_dump(mode="json", exclude_unset=True)
+    return annotation, default if isinstance(default, dict) else {}
 
 
 def with_plugins(values: dict[str, Any], plugins: Sequence[str]) -> dict[str, Any]:

@@ -5,7 +5,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from veriloop.pipeline.config.checkpoints import positions_at
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
-from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
+from veriloop.pipeline.config.preference import (
+    CollectPreferencesRecipe,
+    PreferenceRecipe,
+    RewardModelRecipe,
+)
 from veriloop.pipeline.config.pretraining import BaseRecipe
 from veriloop.pipeline.config.r1_stages import Step
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
@@ -67,7 +71,13 @@ def _positions_at(name: str) -> int | None:
 
 
 def _learned(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:
-    """(key, name, lengths by setting) of the model that learns from rows of data."""
+    """(key, name, lengths by setting) of the model that learns from rows of data, or is measured on
+    them."""
+    if isinstance(recipe, PreferenceRecipe | RewardModelRecipe):
+        data = recipe.data
+        lengths = {"data.max_prompt": data.max_prompt, "data.max_completion": data.max_completion}
+        yield "start", recipe.start, lengths
+        return
     longest = getattr(getattr(recipe, "data", None), "max_tokens", None)
     if longest is None or (isinstance(recipe, DistillRecipe) and recipe.method == "on_policy"):
         return
@@ -78,7 +88,7 @@ def _learned(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:
 
 def _sampled(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:
     """(key, name, lengths by setting) of the models that a stage samples from, or that score these
-    samples as a teacher."""
+    samples as a teacher or critic."""
     match recipe:
         case ColdStartRecipe() | RejectionRecipe():
             lengths = {"collect.max_prompt": recipe.collect.max_prompt}
@@ -95,3 +105,5 @@ def _sampled(recipe: Recipe) -> Iterator[tuple[str, str, dict[str, int]]]:
     yield "start", recipe.start, lengths
     if isinstance(recipe, DistillRecipe):
         yield "teacher", recipe.teacher, lengths
+    if isinstance(recipe, RLRecipe) and recipe.algorithm.critic_start:
+        yield "algorithm.critic_start", recipe.algorithm.critic_start, lengths

@@ -4,6 +4,7 @@ Axes: R rows, T positions, B answers, D width.
 """
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -120,12 +121,27 @@ class ScalarHead:
                 f"{self.folder} has another tokenizer than the policy and cannot score its ids"
             )
 
+    def beyond_positions(self, answer: EncodedAnswer) -> str:
+        """Says so of an answer that, with its prompt, has more tokens than the model has positions:
+        a reward would mean nothing. "" of any other."""
+        tokens = len(answer.prompt) + len(answer.completion)
+        if self.positions is None or tokens <= self.positions:
+            return ""
+        return (
+            f"prompt and response have {tokens:,} tokens, and the reward model has "
+            f"{self.positions:,} positions"
+        )
+
     @torch.no_grad()
     def rewards(self, answers: Sequence[EncodedAnswer], trainer: TrainerConfig) -> list[float]:
-        """Centred, unbounded rewards in order, computed on the trainer's device."""
-        values: list[float] = []
+        """Centred, unbounded rewards in order, computed on the trainer's device. NaN for an answer
+        `beyond_positions`."""
+        values = [math.nan] * len(answers)
+        fitting = [i for i, answer in enumerate(answers) if not self.beyond_positions(answer)]
         self.model.to(choose_device(trainer.device))
-        for first in range(0, len(answers), trainer.rows):
-            part = answers[first : first + trainer.rows]
-            values += answer_rewards(self.model, part, row=trainer.row).tolist()
-        return [value - self.zero_point for value in values]
+        for first in range(0, len(fitting), trainer.rows):
+            part = fitting[first : first + trainer.rows]
+            rewards_B = answer_rewards(self.model, [answers[i] for i in part], row=trainer.row)
+            for i, value in zip(part, rewards_B.tolist(), strict=True):
+                values[i] = value - self.zero_point
+        return values

@@ -42,7 +42,8 @@ def by_rewards(
     rewards: Callable[[Sequence[EncodedAnswer]], Sequence[float]],
     ids: Callable[[Rollout], EncodedAnswer] | None = None,
 ) -> Labeller:
-    """Rewards of a scalar head, on the sampled ids or on those that `ids` returns."""
+    """Rewards of a scalar head, on the sampled ids or on those that `ids` returns. A response whose
+    reward is not finite has none."""
 
     def label(rollouts: Sequence[Rollout]) -> list[Graded]:
         values = rewards([(ids or ids_of)(rollout) for rollout in rollouts])
@@ -57,7 +58,8 @@ def by_rewards(
 
 
 def _not_finite(value: float) -> Verdict:
-    return Verdict(score=None, status="error", detail=f"the reward model says {value}")
+    longer = "; NaN if prompt and response are longer than its positions" * math.isnan(value)
+    return Verdict(score=None, status="error", detail=f"the reward model returned {value}{longer}")
 
 
 def by_judge(config: LabelConfig, text: Callable[[Rollout], str]) -> Labeller:

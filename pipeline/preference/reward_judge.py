@@ -28,7 +28,8 @@ class PreferenceJudge:
     The score is the reward model's scalar, squashed into (0, 1) with `scale`; the component RAW
     is the centred, unbounded scalar. An empty or unclosed response scores 0. Without `scale` the
     raw scalar is what counts: the model then judges such a response as an empty answer, since 0 may
-    be more than a bad one gets. If the model fails, the verdicts are errors.
+    be more than a bad one gets. If the model fails, or has fewer positions than there are tokens,
+    the verdicts are errors.
     """
 
     def __init__(self, head: ScalarHead, trainer: TrainerConfig, *, scale: float | None) -> None:
@@ -63,9 +64,11 @@ class PreferenceJudge:
             return self._ids(rollout.problem.prompt, "")
         return Verdict(score=0.0, status="no_answer", detail=reason)
 
-    def _ids(self, prompt: str, text: str) -> EncodedAnswer:
+    def _ids(self, prompt: str, text: str) -> EncodedAnswer | Verdict:
         question, answer = to_messages(prompt, text, self.head.tokenizer)
-        return encode(question, answer, self.head.tokenizer, self.head.ends)
+        ids = encode(question, answer, self.head.tokenizer, self.head.ends)
+        excess = self.head.beyond_positions(ids)
+        return Verdict(score=None, status="error", detail=excess) if excess else ids
 
     def _judged(self, answers: Sequence[EncodedAnswer]) -> list[Verdict]:
         try:

@@ -177,9 +177,8 @@ class RewardServer(HttpServer):
         (row,) = parse_rows([{"prompt": prompt, "completion": response, "label": True}], "request")
         assert isinstance(row, Labelled)
         ids = encode(row.prompt, row.completion, self.head.tokenizer, self.head.ends)
-        tokens, most = len(ids.prompt) + len(ids.completion), self.head.positions
-        if most is not None and tokens > most:  # the reward would have no meaning
-            raise ValueError(f"prompt and response have {tokens} tokens; the model has {most}")
+        if excess := self.head.beyond_positions(ids):
+            raise ValueError(excess)
         return self.head.rewards([ids], TrainerConfig())[0]
 
 

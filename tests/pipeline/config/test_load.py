@@ -312,6 +312,38 @@ def test_a_key_in_a_value_without_keys_is_refused(section):
 
 
 @pytest.mark.parametrize(
+    ("stage", "flags", "section", "values"),
+    [
+        ("preference", {"rollout.max_tokens": 200}, "rollout",
+         {"prompts": 32, "per_prompt": 8, "max_tokens": 200}),
+        ("preference", {"data.held_out": 64}, "data", {"rows": 1024, "held_out": 64}),
+        ("reward_model", {"data.source": "p.jsonl"}, "data", {"rows": 1024, "source": "p.jsonl"}),
+        ("zero", {"problems.programs": 0.25}, "problems", {"arithmetic": 1.0, "programs": 0.25}),
+        ("zero", {"problems.programs": 1, "problems.arithmetic": 0}, "problems", {"programs": 1}),
+        ("zero", {"evaluation.every": 0}, "evaluation", {"every": 0}),  # its sources follow
+        ("zero", {"algorithm.critic_warmup": 0}, "algorithm", {"critic_warmup": 0}),
+        ("zero", {"reward.terms.short.weight": 0}, "reward", {"terms": {"short": {"weight": 0}}}),
+        ("rejection_sft", {"collect.problems.arithmetic": 0}, "collect", {"problems": {}}),
+        ("of no kind", {"a.b.c": 1}, "a", {"b": {"c": 1}}),
+    ],
+)  # fmt: skip
+def test_a_section_that_is_left_out_keeps_its_other_defaults(stage, flags, section, values):
+    assert with_flags({"stage": stage}, flags) == {"stage": stage, section: values}
+    given = {"stage": stage, section: {}}
+    with_flags(given, flags)
+    assert given == {"stage": stage, section: {}}
+
+
+def test_a_section_that_is_there_keeps_what_it_has():
+    values = {"stage": "preference", "data": {"source": "p.jsonl"}, "rollout": None}
+    assert with_flags(values, {"data.held_out": 8, "rollout.max_tokens": 9}) == {
+        "stage": "preference",
+        "data": {"source": "p.jsonl", "held_out": 8},
+        "rollout": {"prompts": 32, "per_prompt": 8, "max_tokens": 9},
+    }
+
+
+@pytest.mark.parametrize(
     ("values", "key"),
     [
         ({"verifier_service": "http://anna:hunter2@host:80"}, "verifier_service"),

@@ -79,7 +79,7 @@ def recipe_of(name, **changes):
 
 @pytest.mark.parametrize(
     ("name", "key"), [("tiny/rejection_sft", "teacher"), ("tiny/distill_on_policy", "teacher"),
-                      ("tiny/collect_preferences", "start"), ("tiny/online_dpo", "start")]
+                      ("tiny/collect_preferences", "start")]
 )  # fmt: skip
 def test_a_model_in_a_folder_has_the_positions_of_its_config(name, key, tmp_path):
     (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 367}))
@@ -114,9 +114,33 @@ def test_on_policy_distillation_reads_no_rows(tmp_path):
         require_positions(logits)
 
 
+@pytest.mark.parametrize(
+    "name", ["tiny/dpo", "tiny/reward_model", "tiny/iterative_dpo", "tiny/online_dpo"]
+)
+def test_pairs_longer_than_the_model_are_refused(name, tmp_path):
+    lengths = {"max_prompt": 300, "max_completion": 500}
+    recipe = recipe_of(name, start=str(tmp_path))
+    recipe = recipe.model_copy(update={"data": recipe.data.model_copy(update=lengths)})
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 799}))
+    needed = r"data.max_prompt=300 \+ data.max_completion=500 = 800 tokens, and start: .* has 799"
+    with pytest.raises(RecipeError, match=needed):
+        require_positions(recipe)
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 800}))
+    require_positions(recipe)
+
+
+def test_a_critic_of_its_own_has_positions_for_the_rollouts(tmp_path):
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 367}))
+    recipe = recipe_of("tiny/zero", algorithm={"preset": "ppo", "critic_start": str(tmp_path)})
+    with pytest.raises(RecipeError, match=r"= 368 tokens, and algorithm.critic_start: .* has 367 "):
+        require_positions(recipe)
+
+
 def test_an_offline_stage_samples_nothing(tmp_path):
-    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 4}))
-    require_positions(recipe_of("tiny/dpo", start=str(tmp_path), problems={}))
+    (tmp_path / "config.json").write_text(json.dumps({"max_position_embeddings": 512}))
+    offline = recipe_of("tiny/dpo", start=str(tmp_path), problems={})
+    rollout = offline.rollout.model_copy(update={"max_tokens": 4000})
+    require_positions(offline.model_copy(update={"rollout": rollout}))
     require_positions(recipe_of("tiny/zero", start=str(tmp_path / "nowhere")))
 
 

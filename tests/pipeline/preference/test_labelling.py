@@ -1,5 +1,6 @@
 """Pairs of sampled answers: right above wrong, best beside worst, none that was not judged."""
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -115,7 +116,9 @@ def test_a_reward_that_is_not_finite_is_none(graded, value):
     rollouts = [graded(response=(i, 0)).rollout for i in (3, 9)]
     first, last = by_rewards(lambda _: [value, 0.5])(rollouts)
     assert first.reward is None and first.verdicts["reward"].status == "error"
-    assert f"says {value}" in first.verdicts["reward"].detail and last.reward == 0.5
+    detail = first.verdicts["reward"].detail
+    assert f"returned {value}" in detail and last.reward == 0.5
+    assert ("longer than its positions" in detail) is math.isnan(value)
 
 
 def test_pairs_of_very_different_length_are_refused(graded):

@@ -1,5 +1,6 @@
 """The reward model as a judge: what it reads, in which form, and what its failures mean."""
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -98,11 +99,38 @@ def broken(value):
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), RuntimeError("out of memory")])
 def test_a_failing_model_gives_errors_and_an_empty_answer_scores_0(value, head, rollouts):
-    failing = SimpleNamespace(tokenizer=head.tokenizer, ends=head.ends, rewards=broken(value))
+    failing = SimpleNamespace(
+        tokenizer=head.tokenizer, ends=head.ends, rewards=broken(value),
+        beyond_positions=head.beyond_positions,
+    )  # fmt: skip
     judge = PreferenceJudge(failing, TrainerConfig(), scale=1.0)
     lost, empty = judge(rollouts((problem(), GOOD), (problem(), "")))
     assert (lost.score, lost.status) == (None, "error") and "reward model" in lost.detail
     assert (empty.score, empty.status) == (0.0, "no_answer")
+
+
+@pytest.mark.parametrize("scale", [1.0, None])
+def test_what_is_longer_than_the_models_positions_has_no_score(
+    scale, head, rollouts, monkeypatch
+):
+    asked = [(problem(), GOOD), (problem("harm"), GOOD + " And all of your family." * 3)]
+    judge = PreferenceJudge(head, TrainerConfig(), scale=scale)
+    prompt = [{"role": "user", "content": "Greet Tom."}]
+    ids = [
+        encode(prompt, [{"role": "assistant", "content": text}], head.tokenizer, head.ends)
+        for text in ("Hello Tom!", asked[1][1])
+    ]
+    fits, longer = (len(one.prompt) + len(one.completion) for one in ids)
+    whole = judge(rollouts(*asked))
+    monkeypatch.setattr(head, "positions", longer - 1)
+    short, long = judge(rollouts(*asked))
+    assert short.score == pytest.approx(whole[0].score, abs=1e-6) and whole[1].status == "graded"
+    assert (long.score, long.status) == (None, "error")
+    assert f"have {longer} tokens, and the reward model has {longer - 1} positions" in long.detail
+    values = head.rewards(ids[::-1], TrainerConfig())
+    assert math.isnan(values[0]) and values[1] == pytest.approx(short.components["raw"], abs=1e-5)
+    monkeypatch.setattr(head, "positions", fits)
+    assert not any(map(math.isnan, head.rewards(ids[:1], TrainerConfig())))
 
 
 def test_special_tokens_inside_an_answer_score_0(head, rollouts):
