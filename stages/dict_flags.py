@@ -1,8 +1,8 @@
-"""Flags of settings that are mappings with free names, as `--problems.gsm8k 1`."""
+"""Flags of mappings with free names, as `--problems.gsm8k 1`, and of lists of texts."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, get_args, get_origin
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any, get_args, get_origin
 
 from veriloop.pipeline.config.load import parse_value
 from veriloop.pipeline.config.registry import Recipe
@@ -13,7 +13,8 @@ LIST = re.compile(r"\[.*\]", re.DOTALL)
 
 
 def split_flags(words: Sequence[str], recipe: Recipe) -> tuple[list[str], dict[str, Any]]:
-    """The other words, and the values of flags into mappings by path, as in `sets.mine.path`.
+    """The other words, and by path the values of flags into mappings, as in `sets.mine.path`, and
+    of lists of texts.
 
     The words of a text, or of a list of texts, are taken as they are; any other value is YAML.
     Several words are a list. Raises RecipeError for a value that is no YAML.
@@ -22,11 +23,16 @@ def split_flags(words: Sequence[str], recipe: Recipe) -> tuple[list[str], dict[s
     values: dict[str, Any] = {}
     for flag, rest in _grouped(words):
         name, equals, value = flag.partition("=")
-        path, kind = _in_mapping(name[2:], recipe) if name.startswith("--") else ("", None)
-        if not path:
+        given = [value, *rest] if equals else rest
+        path, kind, inside = (
+            _place(name[2:], recipe) if name.startswith("--") else ("", None, False)
+        )
+        if inside:
+            values[path] = _value(name, given, kind)
+        elif _of_texts(kind) and given:
+            values[path] = _texts(given)
+        else:
             others += [flag, *rest]
-            continue
-        values[path] = _value(name, [value, *rest] if equals else rest, kind)
     return others, values
 
 
@@ -41,9 +47,9 @@ def _grouped(words: Iterable[str]) -> list[tuple[str, list[str]]]:
     return groups
 
 
-def _in_mapping(flag: str, recipe: Recipe) -> tuple[str, Any]:
-    """The dotted path of a flag that leads into a mapping of the recipe, and the annotation of its
-    value; "" for any other.
+def _place(flag: str, recipe: Recipe) -> tuple[str, Any, bool]:
+    """The dotted path of a flag of the recipe, the annotation of its value, and whether it leads
+    into a mapping; "", None and False for any other flag.
 
     In the names of fields `-` is `_`; the keys of mappings are as they were written.
     """
@@ -60,8 +66,8 @@ def _in_mapping(flag: str, recipe: Recipe) -> tuple[str, Any]:
             path.append(part)
             kind = get_args(kind)[1] if get_origin(kind) is dict else None
         if kind is None and not inside:
-            return "", None
-    return (".".join(path), kind) if inside else ("", None)
+            return "", None, False
+    return ".".join(path), kind, inside
 
 
 def _section(kind: Any) -> type[Part] | None:
@@ -80,6 +86,20 @@ def _value(flag: str, words: Sequence[str], kind: Any) -> Any:
     except RecipeError as failure:
         raise RecipeError(f"{flag} {' '.join(words)}: the value is {failure}") from failure
     return parsed[0] if len(parsed) == 1 else parsed
+
+
+def _of_texts(kind: Any) -> bool:
+    """Whether an annotation is a list of any texts."""
+    (item, *_) = get_args(kind) or (None,)
+    item = get_args(item)[0] if get_origin(item) is Annotated else item
+    return get_origin(kind) is tuple and item is str
+
+
+def _texts(words: Sequence[str]) -> list[str]:
+    """The words, or those of one word that is a list of several in YAML; an empty word is an empty
+    list. One text in brackets, as `[END]`, is itself."""
+    items = _items(words, str)
+    return list(words) if len(items) == 1 else items
 
 
 def _items(words: Sequence[str], kind: Any) -> Any:

@@ -15,9 +15,10 @@ WIDTH = 100  # of a table, in columns
 
 
 def table(output: Path) -> str:
-    """All metrics of the stages in `output`/run.json, a row for each.
+    """The main metrics of the stages in `output`/run.json, a row for each.
 
-    maj@k and pass@k are shown for every k that was measured, pass@1/SOURCE for every source.
+    maj@k and pass@k are shown for every k that was measured, pass@1/SOURCE for every source. Of a
+    stage without any of these, all metrics are shown.
     """
     stages = _stages(output)
     names = {name for stage in stages for side in ("before", "after") for name in stage[side]}
@@ -78,6 +79,12 @@ def _rows(stage: Mapping[str, Any], metrics: Collection[str]) -> list[list[str]]
         for name, goal in goals.items()
         if not (name in metrics and (name in before or name in after))
     ]
+    if not rows:  # none of `metrics`: a reward model's, or those of pairs and rows alone
+        rows = [
+            [name, "", _number(before.get(name)), _number(after.get(name))]
+            for name in sorted({*before, *after})
+            if isinstance(after.get(name, before.get(name)), int | float)
+        ]
     status = stage.get("status", "done")
     rows = rows or [["" if status == "done" else status, "", NONE, NONE]]
     names = [stage["name"], stage.get("sampler") or NONE]

@@ -161,15 +161,27 @@ def _sample(
     }
 
 
+def apportioned(total: int, weights: Mapping[str, float]) -> dict[str, int]:
+    """`total` in proportion to the weights, by the largest remainders; of equal ones the first by
+    name."""
+    shares = {name: total * weights[name] / sum(weights.values()) for name in sorted(weights)}
+    counts = {name: int(share) for name, share in shares.items()}
+    by_remainder = sorted(shares, key=lambda name: counts[name] - shares[name])
+    for name in by_remainder[: total - sum(counts.values())]:
+        counts[name] += 1
+    return counts
+
+
 def distinct_problems(
     config: CollectConfig | CollectPreferencesRecipe, sources: Sources
 ) -> list[Problem]:
     """Distinct problems of the RL split, in proportion to the sources' weights, shuffled. A source
-    with fewer is named on the console."""
-    total = sum(config.problems.values())
+    with fewer, or without any for its weight, is named on the console."""
     problems: list[Problem] = []
-    for name, weight in sorted(config.problems.items()):
-        count = round(config.questions * weight / total)
+    for name, count in apportioned(config.questions, config.problems).items():
+        if not count:
+            weight = config.problems[name]
+            say(f"{name}: none of {config.questions} questions at a weight of {weight:g}")
         distinct = list(sources[name].distinct("rl", config.problem_seed, count))
         if len(distinct) < count:
             say(f"{name} has {len(distinct)} distinct questions, not {count}: all are asked")

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
+from veriloop.data.hub.files import holds_one_split
 from veriloop.data.hub.load import layout_for, read
 from veriloop.data.hub.source import fingerprint, require_problems
 from veriloop.data.problem import Problem
@@ -28,10 +29,16 @@ def load_benchmark_set(name: str, path: str = "", split: str = "") -> BenchmarkS
     """Read a set from the hub, its cache, or a path. The default split is the held-out one; a path
     to a set without one is read as a whole.
 
-    Raises ValueError and DatasetNotFoundError.
+    Raises ValueError, also for a split of a path that holds one alone, and DatasetNotFoundError.
     """
     layout = layout_for(name, path)
     require_problems(name, layout)
+    own = {layout.train, layout.test}
+    if split and path and holds_one_split(path) and split not in own:
+        raise ValueError(
+            f"split={split!r} is not one of {path}, which holds one alone; leave it out, or give a "
+            "folder with several splits"
+        )
     split = split or layout.test or (layout.train if path else "")
     if not split:
         raise ValueError(

@@ -64,6 +64,10 @@ class DistillRecipe(Supervised, Judged):
     beta: Share = 0.5
     """Beta of jsd; 0: forward KL, 1: reverse KL."""
 
+    @property
+    def reads_held_out(self) -> bool:
+        return self.method == "on_policy" or self.examine
+
     @model_validator(mode="after")
     def _only_what_is_read(self) -> Self:
         reads = READS[self.method]

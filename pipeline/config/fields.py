@@ -13,6 +13,7 @@ Temperature = Annotated[float, Field(ge=COLDEST)]  # of sampling that is not gre
 OneOrMore = Annotated[float, Field(ge=1.0)]
 Count = Annotated[int, Field(ge=1)]
 Whole = Annotated[int, Field(ge=0)]
+StopStrings = tuple[Annotated[str, Field(min_length=1)], ...]  # "" would end every response
 Seed = Annotated[int, Field(ge=0, lt=1 << 32)]  # times a step's number it must have 64 bits
 
 

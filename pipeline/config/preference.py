@@ -245,6 +245,10 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
     """Further trackers that metrics are sent to."""
 
     @property
+    def reads_held_out(self) -> bool:
+        return bool(self.problems)
+
+    @property
     def keeps_start(self) -> bool:
         """Whether the start stays in memory as the reference of fresh samples."""
         return self.schedule.name == "online" and self.loss.has_reference
@@ -364,6 +368,15 @@ class RewardModelRecipe(Ranked, Pushed):
     """Write metrics for TensorBoard."""
     trackers: Trackers = ()
     """Further trackers that metrics are sent to."""
+
+    @model_validator(mode="after")
+    def _head_is_trained(self) -> Self:
+        if self.trainer.lora.rank:
+            raise ValueError(
+                f"trainer.lora.rank={self.trainer.lora.rank}: adapters would leave the head of the "
+                "reward model untrained; set 0"
+            )
+        return self
 
     @model_validator(mode="after")
     def _pointwise_has_no_order(self) -> Self:

@@ -17,6 +17,7 @@ from veriloop.pipeline.config.fields import (
     Part,
     Positive,
     Share,
+    StopStrings,
     Temperature,
     Whole,
 )
@@ -63,7 +64,7 @@ class RolloutConfig(Part):
     """Tokens per answer."""
     max_prompt: Count = 256
     """Tokens of a prompt, including the template."""
-    stop: tuple[str, ...] = ()
+    stop: StopStrings = ()
     """Strings that end an answer, besides EOS."""
     ahead: Whole = 0
     """Steps that sampling runs ahead of the update.
@@ -250,10 +251,15 @@ class AsksQuestions(HasSources):
             return {**values, "evaluation": {"sources": tuple(problems), **evaluation}}
         return values
 
+    @property
+    def reads_held_out(self) -> bool:
+        """Whether the stage reads held-out problems, to answer them or to leave them out."""
+        return True
+
     @model_validator(mode="after")
     def _sources_are_known(self) -> Self:
         require_known_sources(self.evaluation.sources, self.sets)
-        for name in self.evaluation.sources:
+        for name in self.evaluation.sources if self.reads_held_out else ():
             published = name in self.sets or (name in SETS and name not in SOURCES)
             if published and not self.sets.get(name, SetConfig()).holds_out(name):
                 raise ValueError(

@@ -5,7 +5,8 @@ from typing import Literal, Self
 from pydantic import Field, model_validator
 
 from veriloop.data.generated_rows import GENERATED
-from veriloop.data.worked_rows import Steps
+from veriloop.data.sources import SOURCES
+from veriloop.data.worked_rows import Steps, WorkedSource
 from veriloop.pipeline.config.fields import (
     Count,
     NotNegative,
@@ -13,6 +14,7 @@ from veriloop.pipeline.config.fields import (
     Positive,
     Seed,
     Share,
+    StopStrings,
     Temperature,
     Whole,
 )
@@ -125,7 +127,7 @@ class Supervised(Ranked, AsksQuestions, Pushed):
     """Evaluate on held-out problems before and after."""
     max_tokens: Count = 112
     """Tokens per sampled answer."""
-    stop: tuple[str, ...] = ()
+    stop: StopStrings = ()
     """Strings that end an answer of an evaluation, besides EOS."""
     checkpoint: CheckpointConfig = CheckpointConfig()
     """When checkpoints are written and how many are kept."""
@@ -145,9 +147,17 @@ class SFTRecipe(Supervised):
     examine: bool = False
     """Evaluate on held-out problems before and after."""
 
+    @property
+    def reads_held_out(self) -> bool:
+        return self.examine
+
     @model_validator(mode="after")
     def _rows_are_of_known_sources(self) -> Self:
         require_known_sources(self.data.problems, self.sets)
+        for name in self.data.problems:
+            generated = name in SOURCES and name not in self.sets
+            if generated and not isinstance(SOURCES[name], WorkedSource):
+                raise ValueError(f"data.problems: source {name!r} has no worked solutions")
         return self
 
 
@@ -174,7 +184,7 @@ class CollectConfig(Judged):
     """System message, as in `rollout.system`. r1_zero takes none."""
     max_prompt: Count = 256
     """Tokens of a prompt; longer ones are skipped. The template is included."""
-    stop: tuple[str, ...] = ()
+    stop: StopStrings = ()
     """Strings that end an answer of the teacher, besides EOS. As in its `rollout.stop`."""
     at_once: Count = 128
     """Questions per round. Its verified answers are saved."""

@@ -1,6 +1,7 @@
 """Data that a recipe names: found before anything is trained."""
 
-from collections.abc import Collection, Mapping
+import json
+from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,8 @@ from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe, PreferenceRecipe
 from veriloop.pipeline.config.registry import Recipe
 from veriloop.pipeline.config.rl import RLRecipe
-from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe, Supervised
+from veriloop.pipeline.config.sections import AsksQuestions
+from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe
 from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.pipeline.rollouts.sources import require_questions, require_sources
 
@@ -40,8 +42,9 @@ def require_data(recipe: Recipe, taken: Collection[str] = ()) -> None:
 
 
 def require_files(recipe: Recipe, taken: Collection[str] = ()) -> None:
-    """Raise RecipeError for the first file that the recipe names and that is missing, and for data
-    that is neither generated nor a file. The keys in `taken` come from earlier stages."""
+    """Raise RecipeError for the first file that the recipe names and that is missing, for data that
+    is neither generated nor a file, and for a model on this machine whose chat template is used and
+    missing. The keys in `taken` come from earlier stages."""
     for name, config in getattr(recipe, "sets", {}).items():
         if config.path and not Path(config.path).exists():
             raise RecipeError(f"sets.{name}: {config.path} is not a file or folder")
@@ -49,6 +52,45 @@ def require_files(recipe: Recipe, taken: Collection[str] = ()) -> None:
         value = _value(recipe, key)
         if value and key not in taken and value not in generated:
             _require_file(key, value, generated)
+    for key, name, setting in _templates_used(recipe):
+        if key not in taken and _has_chat_template(name) is False:
+            raise RecipeError(
+                f"{key}: {name} has no chat template, which {setting} uses; set r1_zero, or name a "
+                "model that has one"
+            )
+
+
+def _templates_used(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
+    """(key, name, setting) of each model whose own chat template a setting uses, whatever the rows
+    of a file are."""
+    rollout = getattr(recipe, "rollout", None)
+    samples = not isinstance(recipe, PreferenceRecipe | DistillRecipe) or learned_sources(recipe)
+    if samples and rollout is not None and rollout.template == "chat":
+        yield "start", recipe.start, "rollout.template: chat"  # type: ignore[union-attr]
+    if isinstance(recipe, ColdStartRecipe | RejectionRecipe):
+        if recipe.collect.template == "chat":
+            yield "teacher", recipe.teacher, "collect.template: chat"
+        if recipe.data.template == "own":
+            yield "start", recipe.start, "data.template: own"
+    if isinstance(recipe, SFTRecipe):
+        made = bool(recipe.data.problems) or recipe.data.source in GENERATED
+        if made and recipe.data.template == "own":
+            yield "start", recipe.start, "data.template: own"
+
+
+def _has_chat_template(name: str) -> bool | None:
+    """Whether a base recipe or a model has a chat template; None if its tokenizer's files are not
+    on this machine."""
+    if name.endswith((".yaml", ".yml")):
+        return True
+    folder = _folder(name)
+    if any((folder / own).exists() for own in ("chat_template.jinja", "additional_chat_templates")):
+        return True
+    try:
+        settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return bool(settings.get("chat_template"))
 
 
 def _require_file(key: str, value: str, generated: Collection[str]) -> None:
@@ -111,10 +153,15 @@ def _chat_template(start: str) -> str:
     """The files of a start that may hold its chat template, as one text."""
     if start.endswith((".yaml", ".yml")):  # a base recipe, whose template has the instruction
         return INSTRUCTION
-    config = config_file(start)
-    folder = config.parent if config else Path(start)
+    folder = _folder(start)
     files = (folder / name for name in ("chat_template.jinja", "tokenizer_config.json"))
     return "".join(file.read_text(encoding="utf-8") for file in files if file.is_file())
+
+
+def _folder(name: str) -> Path:
+    """The folder of a model, or of what the local cache has of it."""
+    config = config_file(name)
+    return config.parent if config else Path(name)
 
 
 def learned_sources(recipe: Recipe) -> Collection[str]:
@@ -134,15 +181,8 @@ def learned_sources(recipe: Recipe) -> Collection[str]:
 
 def evaluated_sources(recipe: Recipe) -> Collection[str]:
     """Sources whose held-out questions the stage reads."""
-    match recipe:
-        case PreferenceRecipe() if not recipe.problems:
-            return ()
-        case DistillRecipe(method="on_policy") | RLRecipe() | PreferenceRecipe():
-            return recipe.evaluation.sources
-        case ColdStartRecipe() | RejectionRecipe() | Supervised(examine=True):
-            return recipe.evaluation.sources
-        case _:
-            return ()
+    asks = isinstance(recipe, AsksQuestions) and recipe.reads_held_out
+    return recipe.evaluation.sources if asks else ()
 
 
 def _value(recipe: Recipe, key: str) -> str:

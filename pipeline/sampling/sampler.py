@@ -64,6 +64,8 @@ class Sampling:
             )
         if not 0.0 < self.top_p <= 1.0:
             raise ValueError(f"top_p={self.top_p} must be in (0, 1]; 1 cuts nothing")
+        if "" in self.stop:
+            raise ValueError(f"stop={self.stop}: an empty string would end every response at once")
 
     def seed_of(self, number: int) -> int:
         """The seed of one of the responses of a call, below 2^63: engines take no more."""

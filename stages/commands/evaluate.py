@@ -70,6 +70,8 @@ def run(options: Options) -> Evaluation:
     system = system_message(options.system, options.template)
     judging = options.judging(options.verifier_service)
     error_share = options.require_error_share()
+    if "" in options.stop:
+        raise RecipeError("--stop '': an empty string would end every answer; leave the flag out")
     try:
         config = EvaluationConfig(
             sources=options.sources,

@@ -116,14 +116,14 @@ def find(name: str) -> Verifier:
 
 def _standard_input() -> TextIO:
     if isinstance(sys.stdin, TextIOWrapper):
-        sys.stdin.reconfigure(encoding="utf-8", errors="surrogateescape")
+        sys.stdin.reconfigure(encoding="utf-8-sig", errors="surrogateescape")
     return sys.stdin
 
 
 def _open_lines(path: str) -> TextIO:
     if not Path(path).is_file():
         raise RecipeError(f"{path} is not a file; give a JSONL file, or - for standard input")
-    return open(path, encoding="utf-8", errors="surrogateescape")
+    return open(path, encoding="utf-8-sig", errors="surrogateescape")
 
 
 def read(lines: TextIO, default: str = "", *, prefilled_think: bool = False) -> Iterator[Line]:

@@ -377,6 +377,28 @@ def test_the_command_collects_and_names_the_data(engine, tiny_checkpoint, here, 
     assert "data: run/collect_preferences/data.jsonl" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("total", "weights", "counts"),
+    [
+        (100, {"a": 1, "b": 1, "c": 1}, {"a": 34, "b": 33, "c": 33}),
+        (2, {"a": 1, "b": 1, "c": 1}, {"a": 1, "b": 1, "c": 0}),
+        (1, {"b": 0.5, "a": 0.5}, {"a": 1, "b": 0}),
+        (10, {"a": 0.75, "b": 0.25}, {"a": 8, "b": 2}),
+        (7, {"a": 3.0}, {"a": 7}),
+        (50, {"a": 0.995, "b": 0.005}, {"a": 50, "b": 0}),
+        (1000, {"a": 0.1, "b": 0.2, "c": 0.7}, {"a": 100, "b": 200, "c": 700}),
+    ],
+)
+def test_questions_are_shared_by_weight_and_add_up(total, weights, counts):
+    assert teacher_data.apportioned(total, weights) == counts
+
+
+def test_a_source_that_gets_no_question_is_named(recipe, capsys):
+    asked = recipe(problems={"general": 0.005, "arithmetic": 0.995}, questions=50)
+    assert len(teacher_data.distinct_problems(asked, SOURCES)) == 50
+    assert capsys.readouterr().out == "general: none of 50 questions at a weight of 0.005\n"
+
+
 def test_a_source_with_fewer_questions_than_asked_is_named(recipe, capsys):
     enough = recipe(problems={"general": 1}, questions=10)
     assert len(teacher_data.distinct_problems(enough, SOURCES)) == 10

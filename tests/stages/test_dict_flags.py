@@ -5,7 +5,9 @@ import yaml
 
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.load import FOLDER
+from veriloop.pipeline.config.sections import RolloutConfig
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.stages.launch import parse
 
 
@@ -141,3 +143,33 @@ def test_none_is_written_as_in_a_recipe_or_as_in_the_help(none):
         "--algorithm.preset", "ppo", "--algorithm.value-clip", none, "--algorithm.dual_clip=3"
     )
     assert recipe.algorithm.value_clip is None and recipe.algorithm.dual_clip == 3.0
+
+
+@pytest.mark.parametrize(
+    ("words", "stop"),
+    [
+        (["</answer>"], ("</answer>",)),
+        (["END", "[STOP]"], ("END", "[STOP]")),
+        (["[END]"], ("[END]",)),  # a text in brackets, more likely than a list of one
+        (["[a, b]"], ("a", "b")),
+        (["[]"], ()),
+        ([""], ()),
+    ],
+)
+def test_a_list_of_texts_is_words_or_a_list_and_an_empty_word_empties_it(words, stop, tmp_path):
+    mine = written(tmp_path, rollout={"prompts": 2, "per_prompt": 2, "max_tokens": 9,
+                                      "stop": ["x"]})  # fmt: skip
+    assert parse("zero", [mine, "--rollout.stop", *words]).recipe.rollout.stop == stop
+    if len(words) == 1:
+        assert parse("zero", [mine, f"--rollout.stop={words[0]}"]).recipe.rollout.stop == stop
+    assert parse("zero", [mine, "--rollout.max-tokens", "8"]).recipe.rollout.stop == ("x",)
+
+
+def test_an_empty_stop_string_would_end_every_response_and_is_refused():
+    for stop in ("", "END"), ("",):
+        with pytest.raises(ValueError, match="at least 1 character"):
+            RolloutConfig(prompts=1, per_prompt=1, max_tokens=1, stop=stop)
+        with pytest.raises(ValueError, match="an empty string would end every response"):
+            Sampling(per_prompt=1, temperature=1.0, max_tokens=1, seed=0, stop=stop)
+    with pytest.raises(RecipeError, match=r"rollout\.stop\.1: .*at least 1 character, got ''"):
+        flags("--rollout.stop", "END", "")

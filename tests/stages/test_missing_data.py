@@ -8,7 +8,7 @@ import datasets
 import pytest
 import yaml
 
-from veriloop.pipeline.config.load import FOLDER, read, validate
+from veriloop.pipeline.config.load import FOLDER, read, read_values, validate, with_flags
 from veriloop.pipeline.dry_run.inputs import require_files
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages import launch
@@ -174,3 +174,48 @@ def test_a_split_whose_rows_are_no_questions_is_refused_before_the_run(here, beg
 def test_generated_data_needs_no_file(begun):
     assert read("tiny/zero").problems == {"arithmetic": 1.0}
     assert started("zero", "tiny/zero") == "begun" and begun == ["zero"]
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "said"),
+    [
+        ("tiny/cold_start", {"data.template": "own"}, "start: M has .* which data.template: own u"),
+        ("tiny/rejection_sft", {"data.template": "own"}, "start: M has no chat template"),
+        ("tiny/rejection_sft", {"collect.template": "chat"}, "teacher: M has .* which collect.tem"),
+        ("tiny/sft", {"data.template": "own"}, "start: M has no chat template"),
+        ("tiny/zero", {"rollout.template": "chat", "reward.format": 0}, "start: M has no chat"),
+        ("tiny/online_dpo", {"rollout.template": "chat"}, "start: M has no chat template"),
+    ],
+)
+def test_a_model_without_the_chat_template_that_is_used_is_refused_at_once(
+    here, name, changes, said
+):
+    (here / "M").mkdir()
+    models = {"start": "M", "teacher": "M"}
+    values = read_values(name)
+    values = with_flags(values, {k: models[k] for k in models if k in values} | changes)
+    recipe = validate(values, "mine")
+    require_files(recipe)  # nothing is known of its tokenizer
+    (here / "M/tokenizer_config.json").write_text(json.dumps({"eos_token": "</s>"}))
+    with pytest.raises(RecipeError, match=said):
+        require_files(recipe)
+    require_files(recipe, taken=models)
+    require_files(
+        validate(
+            with_flags(values, {key: "r1_zero" for key in changes if "template" in key}), "mine"
+        )
+    )
+    (here / "M/tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
+    require_files(recipe)
+    (here / "M/tokenizer_config.json").write_text("{}")
+    (here / "M/chat_template.jinja").write_text("{{ messages }}")
+    require_files(recipe)
+
+
+def test_a_base_recipe_has_a_chat_template_and_rows_of_a_file_may_need_none(here):
+    require_files(validate(with_flags(read_values("tiny/sft"), {"data.template": "own"}), "mine"))
+    (here / "rows.jsonl").write_text("{}")
+    (here / "M").mkdir()
+    (here / "M/tokenizer_config.json").write_text("{}")
+    of_file = {"start": "M", "data.source": "rows.jsonl", "data.template": "own"}
+    require_files(validate(with_flags(read_values("tiny/sft"), of_file), "mine"))

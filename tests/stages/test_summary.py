@@ -31,13 +31,25 @@ def test_a_run_laid_out_by_hand(tmp_path):
     )
     assert lines == [
         "stage  sampler  metric       seconds  before  after",
-        "base   -                         128       -      -",
+        "base   -        loss             128       -    1.2",
         "zero   vllm     pass@1             0  0.0413   0.75",
         "                greedy                     0      1",
         "                maj@4                   0.05   0.05",
         "                pass@4                 0.125  0.125",
         "                format                   0.5  0.333",
         "                mean_length             61.3   1234",
+    ]
+
+
+def test_a_stage_without_the_main_metrics_shows_all_it_has(tmp_path):
+    before = {"accuracy": 0.5, "accuracy 95%": [0.4, 0.6], "margin": -0.25, "kind": "pairs"}
+    after = {"accuracy": 0.75, "loss": 0.5}
+    lines = shown(tmp_path, stage("reward_model", 1, None, before, after))
+    assert metrics(lines) == ["accuracy", "loss", "margin"]
+    assert [line.split()[-2:] for line in lines[1:]] == [
+        ["0.5", "0.75"],
+        ["-", "0.5"],
+        ["-0.25", "-"],
     ]
 
 

@@ -57,6 +57,14 @@ def test_a_folder_has_splits(path, tmp_path):
     assert len(load_benchmark_set("gsm8k", str(tmp_path), "train").problems) == 4
 
 
+def test_a_file_has_no_split_of_another_name(path):
+    file = path(SUMS)
+    for own in ("train", "test"):
+        assert load_benchmark_set("gsm8k", file, own).split == own
+    with pytest.raises(ValueError, match=r"split='tset' is not one of .*, which holds one alone"):
+        load_benchmark_set("gsm8k", file, "tset")
+
+
 def test_a_file_of_a_set_that_holds_nothing_out_is_taken_whole(tmp_path):
     file = tmp_path / "rows.jsonl"
     file.write_text(json.dumps({"problem": "What is 1+1?", "answer": "2", "solution": ""}) + "\n")

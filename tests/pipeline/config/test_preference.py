@@ -9,6 +9,7 @@ from veriloop.pipeline.config.preference import (
     PreferenceDataConfig,
     PreferenceLossConfig,
     PreferenceRecipe,
+    RewardModelRecipe,
 )
 from veriloop.pipeline.dry_run.plan import plan
 
@@ -33,6 +34,13 @@ def test_only_general_pairs_have_an_adversarial_share():
             PreferenceDataConfig(source=source, rows=8, adversarial=0.2)
     with pytest.raises(ValueError, match=r"rows=0: generated data has no end"):
         PreferenceDataConfig(source="general")
+
+
+def test_a_reward_model_is_not_trained_through_adapters():
+    values = {"name": "n", "start": "nowhere", "optimizer": OPTIMIZER}
+    RewardModelRecipe.model_validate(values)
+    with pytest.raises(ValidationError, match=r"trainer.lora.rank=4: adapters would leave the hea"):
+        RewardModelRecipe.model_validate(values | {"trainer": {"lora": {"rank": 4}}})
 
 
 def test_every_loss_reads_settings_that_exist():

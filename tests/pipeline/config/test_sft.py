@@ -3,6 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
+from veriloop.pipeline.config.distill import DistillRecipe
+from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.sft import ColdStartRecipe, RejectionRecipe, SFTRecipe
 
 SFT = {"name": "n", "start": "s", "optimizer": {"learning_rate": 1e-3}}
@@ -29,6 +31,7 @@ def test_generated_rows_must_be_counted():
             {"source": "a.jsonl", "steps": {"gsm8k": "places"}},
             "steps: 'gsm8k' is no source of `problems`. Known: none",
         ),
+        ({"problems": {"arithmetic": 1.0}, "rows": 4}, "'arithmetic' has no worked solutions"),
         ({"problems": {"gsm9k": 1.0}, "rows": 4}, "no source 'gsm9k'. Did you mean 'gsm8k'?"),
     ],
 )
@@ -72,3 +75,22 @@ def test_epochs_and_proportions_are_the_papers_unless_told():
 def test_values_outside_their_range_are_refused(changed):
     with pytest.raises(ValidationError):
         ColdStartRecipe.model_validate(COLLECTS | changed)
+
+
+def test_a_set_needs_held_out_questions_only_where_the_stage_reads_them():
+    file = {"sets": {"gsm8k": {"path": "train.jsonl"}}}
+    worked = SFT | {"data": {"problems": {"gsm8k": 1.0}, "rows": 4}} | file
+    SFTRecipe.model_validate(worked)
+    with pytest.raises(ValidationError, match="no question of 'gsm8k' is held out"):
+        SFTRecipe.model_validate(worked | {"examine": True})
+    collecting = COLLECTS | file | {"collect": {"questions": 4, "problems": {"gsm8k": 1.0}}}
+    with pytest.raises(ValidationError, match="no question of 'gsm8k' is held out"):
+        RejectionRecipe.model_validate(collecting | {"examine": False})
+    named = {"evaluation": {"sources": ["gsm8k"]}} | file
+    offline = {"method": "sft", "data": {"source": "a.jsonl"}}
+    DistillRecipe.model_validate(SFT | named | offline | {"examine": False})
+    with pytest.raises(ValidationError, match="no question of 'gsm8k' is held out"):
+        DistillRecipe.model_validate(SFT | named | offline)
+    PreferenceRecipe.model_validate(SFT | named)
+    with pytest.raises(ValidationError, match="no question of 'gsm8k' is held out"):
+        PreferenceRecipe.model_validate(SFT | named | {"problems": {"arithmetic": 1.0}})

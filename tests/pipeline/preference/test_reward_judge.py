@@ -110,9 +110,7 @@ def test_a_failing_model_gives_errors_and_an_empty_answer_scores_0(value, head, 
 
 
 @pytest.mark.parametrize("scale", [1.0, None])
-def test_what_is_longer_than_the_models_positions_has_no_score(
-    scale, head, rollouts, monkeypatch
-):
+def test_what_is_longer_than_the_models_positions_has_no_score(scale, head, rollouts, monkeypatch):
     asked = [(problem(), GOOD), (problem("harm"), GOOD + " And all of your family." * 3)]
     judge = PreferenceJudge(head, TrainerConfig(), scale=scale)
     prompt = [{"role": "user", "content": "Greet Tom."}]

@@ -101,6 +101,11 @@ def test_the_same_seed_gives_the_same_evaluation(words, tmp_path):
     assert files[0].read_text() == files[1].read_text()
 
 
+def test_an_empty_stop_string_is_refused(words):
+    with pytest.raises(RecipeError, match="--stop '': an empty string would end every answer"):
+        evaluate.command([*words, "--stop", ""])
+
+
 def test_a_source_that_is_not_there_is_refused_with_the_nearest_one(words):
     with pytest.raises(RecipeError, match=r"no source 'arithmetics'\. Did you mean 'arithmetic'"):
         evaluate.command([*words, "--sources", "arithmetics"])

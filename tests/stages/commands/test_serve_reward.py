@@ -143,5 +143,7 @@ def test_the_openapi_document_is_true(server, method, path):
 
 
 def test_an_answer_beyond_the_positions_of_the_model_is_refused(server):
-    with pytest.raises(ValueError, match=r"have 2\d,\d{3} tokens, and the reward model has 1,024 pos"):
+    with pytest.raises(
+        ValueError, match=r"have 2\d,\d{3} tokens, and the reward model has 1,024 pos"
+    ):
         server.score("2+2?", "4 " * 10_000)

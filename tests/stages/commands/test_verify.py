@@ -167,6 +167,14 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path, monkeypatch, capsys, piped):
     assert "line 2: not UTF-8" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, capsys):
+    path = tmp_path / "mark.jsonl"
+    path.write_text('{"gold": 3, "response": "3"}\n', encoding="utf-8-sig")
+    assert command.main(["verify", "--verifier", "number", str(path)]) == 0
+    assert [verdict["score"] for verdict in printed(capsys)] == [1.0]
+
+
 def test_a_line_without_a_verifier_needs_the_default(lines, capsys):
     assert command.main(["verify", lines({"gold": 1, "response": "x"})]) == 2
     assert 'line 1: needs a "verifier", since' in capsys.readouterr().err
