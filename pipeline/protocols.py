@@ -44,6 +44,8 @@ class LearnerProtocol(Protocol):
     @property
     def done(self) -> int: ...  # optimizer steps
     @property
+    def reads_rewards(self) -> bool: ...  # whether rollouts without a reward teach nothing
+    @property
     def refused(self) -> list[str]: ...  # why optimizer steps of the last turn were not taken
 
     def learn(

@@ -33,6 +33,8 @@ from veriloop.pipeline.types import Batch, Graded, SeenTokens, Signals, Update
 class OnPolicyDistiller:
     """Updates the student towards `teacher`; rewards are only recorded."""
 
+    reads_rewards = False
+
     def __init__(
         self, recipe: DistillRecipe, policy: Any, teacher: Any, ranks: Ranks = SINGLE
     ) -> None:
@@ -69,7 +71,7 @@ class OnPolicyDistiller:
                 share_prompts=recipe.trainer.share_prompts
                 and supports_shared_prompts(self.policy, self.teacher),
                 ranks=context.ranks.count,
-                reads_rewards=False,
+                reads_rewards=self.reads_rewards,
             )
         with span("score"):
             parts = score_parts(

@@ -46,6 +46,8 @@ HALF = "\ufffd"  # decoded from bytes that are no complete character
 class PolicyLearner:
     """Updates `policy` from graded rollouts."""
 
+    reads_rewards = True
+
     def __init__(
         self,
         recipe: RLRecipe,

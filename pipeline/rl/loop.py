@@ -17,6 +17,7 @@ from veriloop.pipeline.evaluation.evaluate import MEASURED, EvaluationStore, eva
 from veriloop.pipeline.protocols import LearnerProtocol, LoopRecipe
 from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import turn_random
+from veriloop.pipeline.rl.minibatches import trained
 from veriloop.pipeline.rl.reward_checks import (
     ZeroRewardAlarm,
     check_log_probs,
@@ -32,6 +33,7 @@ from veriloop.pipeline.rollouts.grade import (
     Task,
     check_failures,
     commonest,
+    count_failed,
     failure_reasons,
     verdicts_of,
 )
@@ -148,7 +150,7 @@ class Loop:
         """One step of the loop."""
         clock = Clock(exact=self.exact_times)
         collected = self._collect(clock)
-        graded = self._checked(collected.graded)
+        graded = self._checked(collected)
         staleness = self._staleness(graded)
         if self.recipe.sampler.sleep:
             self.deps.sampler.sleep()
@@ -172,11 +174,12 @@ class Loop:
             self.learner.renew_reference()
         with clock("record"):
             trace = self.learner.token_trace() if learns else {}
-            self.deps.record.write_rollouts(self.step + 1, graded, advantages_N.tolist(), trace)
+            advantages = self._advantages(graded, advantages_N) if updates else [None] * len(graded)
+            self.deps.record.write_rollouts(self.step + 1, graded, advantages, trace)
         self.step += 1
         peaks = memory_peaks(self.deps.sampler.pid)
         self._log(
-            metrics.of_rollouts(graded, advantages_N)
+            metrics.of_rollouts(graded, advantages_N, collected.dropped)
             | metrics.of_updates(updates)
             | metrics.of_sync(report)
             | self.learner.metrics()
@@ -189,16 +192,17 @@ class Loop:
         )
         check_memory_bound(peaks, self.deps.bound_gib)
 
-    def _checked(self, graded: list[Graded]) -> list[Graded]:
+    def _checked(self, collected: CollectedStep) -> list[Graded]:
         """The rollouts to train on. Raises VerifierFailuresError and NonFiniteError, after the
-        rollouts were kept in a file."""
-        verdicts = verdicts_of(graded)
+        rollouts were kept in a file. Failed verifiers count in dropped groups too."""
+        graded = collected.graded
+        verdicts = [*verdicts_of(graded), *collected.dropped]
         reasons = failure_reasons(verdicts)
         if new := [(why, n) for why, n in reasons if why not in self._reported_reasons]:
             self._reported_reasons.update(why for why, _ in new)
-            failed = sum(g.reward is None for g in graded)
+            failed = count_failed(verdicts)
             self.deps.console.note(
-                f"step {self.step + 1}: verifiers failed on {failed} of {len(graded)} answers: "
+                f"step {self.step + 1}: verifiers failed on {failed} of {len(verdicts)} answers: "
                 f"{commonest(new)}"
             )
         try:
@@ -223,6 +227,14 @@ class Loop:
         """The message about refused rollouts, with the file that now holds them."""
         path = self.deps.record.write_refused(self.step + 1, graded)
         return f"{failure}. The step's rollouts are in {path}"
+
+    def _advantages(self, graded: Sequence[Graded], advantages_N: Tensor) -> list[float | None]:
+        """The advantage of each rollout; None for those that are not trained on."""
+        learned = trained(graded, self.recipe.algorithm, reads_rewards=self.learner.reads_rewards)
+        advantages: list[float | None] = [None] * len(graded)
+        for i in learned:
+            advantages[i] = advantages_N[i].item()
+        return advantages
 
     def _learn(self, graded: Sequence[Graded]) -> tuple[list[Update], Tensor]:
         """The learner's updates; after numbers that are not finite the rollouts are kept."""

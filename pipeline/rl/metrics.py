@@ -12,6 +12,7 @@ from torch import Tensor
 from veriloop.data.sources import source_of
 from veriloop.pipeline.losses.advantages import ZeroVariance, praised_failures, zero_variance
 from veriloop.pipeline.rl.update import LENGTHS
+from veriloop.pipeline.rollouts.grade import Verdicts, count_failed
 from veriloop.pipeline.rollouts.reward_terms import VALUE
 from veriloop.pipeline.sampling.sampler import CountsTokens, Sampler
 from veriloop.pipeline.sampling.sync import SyncReport
@@ -35,8 +36,11 @@ _CORRECTION = re.compile(
 )
 
 
-def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor) -> dict[str, float]:
-    """Rewards, lengths and learning signal of a step."""
+def of_rollouts(
+    graded: Sequence[Graded], advantages_N: Tensor, dropped: Sequence[Verdicts] = ()
+) -> dict[str, float]:
+    """Rewards, lengths and learning signal of a step. Only failed verifiers are counted in the
+    answers of `dropped` groups too."""
     rewards = [g.reward for g in graded if g.reward is not None]
     lengths = [len(g.rollout.response_ids) for g in graded]
     ended = [len(g.rollout.response_ids) for g in graded if g.rollout.finish == "stop"]
@@ -49,7 +53,7 @@ def of_rollouts(graded: Sequence[Graded], advantages_N: Tensor) -> dict[str, flo
         "completions/mean_terminated_length": fmean(ended) if ended else 0.0,
         "completions/clipped_ratio": 1.0 - len(ended) / len(graded),
         "num_tokens": float(sum(len(g.rollout.prompt_ids) for g in graded) + sum(lengths)),
-        "unscored": float(len(graded) - len(rewards)),
+        "unscored": float(len(graded) - len(rewards) + count_failed(dropped)),
     }
     for component in dict.fromkeys(name for g in graded for name in g.verdicts):
         scores = _scores(graded, component)

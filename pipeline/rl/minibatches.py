@@ -50,20 +50,13 @@ def minibatches(
     ranks: int = 1,
     reads_rewards: bool = True,
 ) -> list[Minibatch]:
-    """`config.minibatches` random, nearly equal shares of the rollouts that are trained on.
+    """`config.minibatches` random, nearly equal shares of the rollouts that are `trained` on.
 
-    Excludes rollouts whose verifier failed, for process supervision that of their steps too, unless
-    the update reads no rewards; with `truncated: mask` also those cut by max_tokens.
     `select` picks the rollouts of a share that go through the forward pass; its counts include the
     whole share. With `share_prompts` a micro-batch is one long row, in which a prompt appears once
     before all its responses. Several `ranks` get shorter micro-batches where that gives each one.
     """
-    usable = [
-        i
-        for i, g in enumerate(graded)
-        if (_is_scored(g, config) or not reads_rewards)
-        and not (config.truncated == "mask" and g.rollout.finish == "length")
-    ]
+    usable = trained(graded, config, reads_rewards=reads_rewards)
     shuffle.shuffle(usable)
     shares = [usable[part :: config.minibatches] for part in range(config.minibatches)]
     layout = _long_rows if share_prompts else _rows
@@ -71,6 +64,22 @@ def minibatches(
         _minibatch(graded, share, select(share), trainer, max_tokens, partial(layout, ranks=ranks))
         for share in shares
         if share
+    ]
+
+
+def trained(
+    graded: Sequence[Graded], config: AlgorithmConfig, *, reads_rewards: bool = True
+) -> list[int]:
+    """The indices of the rollouts that are trained on.
+
+    Excludes rollouts whose verifier failed, for process supervision that of their steps too, unless
+    the update reads no rewards; with `truncated: mask` also those cut by max_tokens.
+    """
+    return [
+        i
+        for i, g in enumerate(graded)
+        if (_is_scored(g, config) or not reads_rewards)
+        and not (config.truncated == "mask" and g.rollout.finish == "length")
     ]
 
 

@@ -33,6 +33,10 @@ class RankZeroLearner:
         return self._own.done
 
     @property
+    def reads_rewards(self) -> bool:
+        return self._own.reads_rewards
+
+    @property
     def refused(self) -> list[str]:
         return self._own.refused
 

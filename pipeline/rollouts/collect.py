@@ -21,9 +21,11 @@ from veriloop.pipeline.rollouts.grade import (
     Judges,
     RuleVerdicts,
     Task,
+    Verdicts,
     Verifiers,
     grade,
     rule_verdicts,
+    verdicts_of,
 )
 from veriloop.pipeline.rollouts.ledger import OpenTurn
 from veriloop.pipeline.rollouts.step_scores import with_step_scores
@@ -43,6 +45,7 @@ class CollectedStep:
     graded: list[Graded]
     asked: int  # questions sampled, including those of dropped groups
     missing: int  # groups still without a learning signal after the last attempt
+    dropped: Sequence[Verdicts] = ()  # on each answer of dropped groups, as `verdicts_of` has them
 
 
 class RolloutCollector:
@@ -101,9 +104,14 @@ class RolloutCollector:
             refill = record_attempt(refill, _sorted_groups(graded))
         self.next_question += refill.sampled
         mixed = [g for g in collected if _question_index(g) in refill.kept]
-        # Without a mixed group the step still records its rollouts, and learns nothing.
+        if not mixed:  # the step still records its rollouts, and learns nothing
+            return CollectedStep(graded=collected, asked=refill.sampled, missing=refill.missing)
+        others = [g for g in collected if _question_index(g) not in refill.kept]
         return CollectedStep(
-            graded=mixed or collected, asked=refill.sampled, missing=refill.missing
+            graded=mixed,
+            asked=refill.sampled,
+            missing=refill.missing,
+            dropped=verdicts_of(others),
         )
 
     def sampling(self, step: int, attempt: int = 0) -> Sampling:

@@ -231,12 +231,17 @@ def commonest(reasons: Sequence[tuple[str, int]]) -> str:
     return "; ".join(f"{n} x {reason}" for reason, n in reasons[:REASONS])
 
 
+def count_failed(answers: Iterable[Verdicts]) -> int:
+    """The number of answers that a verifier failed on."""
+    return sum(any(v.score is None for v in verdicts.values()) for verdicts in answers)
+
+
 def check_failures(where: str, answers: Sequence[Verdicts], share: float) -> None:
     """Raise VerifierFailuresError if more than `share` of the answers have a verdict without score.
 
     Fewer than FEWEST answers are not checked. `where` begins the message.
     """
-    failed = sum(any(v.score is None for v in verdicts.values()) for verdicts in answers)
+    failed = count_failed(answers)
     if len(answers) < FEWEST or failed <= share * len(answers):
         return
     raise VerifierFailuresError(

@@ -19,6 +19,7 @@ import torch
 from veriloop.data.problem import Problem
 from veriloop.pipeline.rollouts.collect import CollectedStep
 from veriloop.pipeline.rollouts.columns import concatenated, split
+from veriloop.pipeline.rollouts.grade import Verdicts
 from veriloop.pipeline.rollouts.ledger import OpenTurn
 from veriloop.pipeline.training.measurements import Clock
 from veriloop.pipeline.types import Graded, Rollout
@@ -110,6 +111,7 @@ def pack(collected: CollectedStep) -> dict[str, Any]:
         "told": records,
         "asked": collected.asked,
         "missing": collected.missing,
+        "dropped": json.dumps([_plain(verdicts) for verdicts in collected.dropped]),
     }
 
 
@@ -120,17 +122,28 @@ def unpack(state: Mapping[str, Any]) -> CollectedStep:
         _graded(record, dict(zip(TENSOR_FIELDS, values, strict=True)))
         for record, values in zip(json.loads(state["told"]), columns, strict=True)
     ]
-    return CollectedStep(graded=graded, asked=state["asked"], missing=state["missing"])
+    # Checkpoints of earlier versions have no verdicts on what was dropped.
+    dropped = [_verdicts(verdicts) for verdicts in json.loads(state.get("dropped", "[]"))]
+    return CollectedStep(
+        graded=graded, asked=state["asked"], missing=state["missing"], dropped=dropped
+    )
+
+
+def _plain(verdicts: Verdicts) -> dict[str, dict[str, Any]]:
+    return {name: asdict(verdict) for name, verdict in verdicts.items()}
+
+
+def _verdicts(record: Mapping[str, Mapping[str, Any]]) -> dict[str, Verdict]:
+    return {name: Verdict(**verdict) for name, verdict in record.items()}
 
 
 def _record(graded: Graded) -> dict[str, Any]:
     rollout = asdict(graded.rollout)
     for name in TENSOR_FIELDS:
         del rollout[name]
-    verdicts = {name: asdict(verdict) for name, verdict in graded.verdicts.items()}
     return {
         "rollout": rollout,
-        "verdicts": verdicts,
+        "verdicts": _plain(graded.verdicts),
         "reward": graded.reward,
         "steps": graded.steps,
     }
@@ -144,7 +157,7 @@ def _graded(record: Mapping[str, Any], values: Mapping[str, tuple[Any, ...]]) ->
     fields = {**record["rollout"], **values, "problem": problem, "versions": several}
     return Graded(
         rollout=Rollout(**fields),
-        verdicts={name: Verdict(**verdict) for name, verdict in record["verdicts"].items()},
+        verdicts=_verdicts(record["verdicts"]),
         reward=record["reward"],
         steps=None if steps is None else tuple((end, score) for end, score in steps),
     )

@@ -17,6 +17,7 @@ from veriloop.pipeline.rl.loop import Loop
 from veriloop.pipeline.rl.metrics import reproducible
 from veriloop.pipeline.rl.update import MismatchError
 from veriloop.pipeline.rollouts import grade, stream
+from veriloop.pipeline.rollouts.collect import RolloutCollector
 from veriloop.pipeline.rollouts.grade import VerifierFailuresError
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.record import read_metrics, read_rollouts
@@ -372,7 +373,7 @@ def test_rollouts_whose_verifier_failed_are_recorded_and_not_trained_on(train):
     loop = train("a", recipe(steps=1), failing)
     rows = read_rollouts(loop.deps.directory / "rollouts" / "step_000001.parquet")
     assert [row["reward"] is None for row in rows] == [i % 3 == 0 for i in range(16)]
-    assert all(row["advantage"] == 0.0 for row in rows[::3])
+    assert [row["advantage"] is None for row in rows] == [i % 3 == 0 for i in range(16)]
     assert metrics(loop)[0]["unscored"] == 6.0
 
 
@@ -644,4 +645,27 @@ def test_a_step_without_a_mixed_group_is_recorded_and_teaches_nothing(train, tmp
         assert row["groups_missing"] == 4 and row["optimizer_steps"] == 0
         assert "grad_norm" not in row and row["reward_std"] > 0
     rows = read_rollouts(tmp_path / "a/rollouts/step_000002.parquet")
-    assert len(rows) == 2 * 4 * 4 and {row["advantage"] for row in rows} == {0.0}
+    assert len(rows) == 2 * 4 * 4 and {row["advantage"] for row in rows} == {None}
+
+
+@pytest.mark.slow
+def test_verifiers_that_fail_on_dropped_groups_stop_the_run(train, tmp_path, monkeypatch, capsys):
+    lost = {"accuracy (number)": Verdict(score=None, status="error", detail="no worker")}
+    collect, wanted = RolloutCollector._collect, 9
+
+    def beside_lost_groups(*asked):
+        return replace(collect(*asked), dropped=[lost] * wanted)
+
+    monkeypatch.setattr(RolloutCollector, "_collect", beside_lost_groups)
+    told = recipe(steps=1, verifier_error_share=0.4)
+    loop = train("a", told)  # 9 of 25
+    assert metrics(loop)[0]["unscored"] == 9.0
+    assert (
+        "step 1: verifiers failed on 9 of 25 answers: 9 x accuracy (num" in capsys.readouterr().out
+    )
+    wanted = 11  # of 27
+    with pytest.raises(
+        VerifierFailuresError, match=r"failed on 11 of 27 answers, more than .*0\.4"
+    ):
+        train("b", told)
+    assert len(read_rollouts(tmp_path / "b/refused/step_000001.parquet")) == 16

@@ -50,6 +50,9 @@ def test_rewards_leave_out_what_nobody_could_judge(step):
     squares = [(r - 1.4) ** 2 for r in (2, 0, 1, 2, 2)]
     assert got["reward_std"] == pytest.approx(math.sqrt(sum(squares) / 5))
     assert got["unscored"] == 1.0
+    lost, known = Verdict(score=None, status="error"), Verdict(score=1.0)
+    dropped = [{"accuracy": lost, "format": known}, {"accuracy": known}, {"format": lost}]
+    assert metrics.of_rollouts(step, torch.zeros(6), dropped) == {**got, "unscored": 3.0}
 
 
 def test_lengths_count_every_rollout_cut_ones_too(step):

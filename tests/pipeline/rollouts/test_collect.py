@@ -110,6 +110,16 @@ def test_a_group_of_which_nothing_is_known_is_asked_anew_and_a_half_known_one_is
     assert questions(found) == [2, 3]
 
 
+def test_verdicts_on_dropped_groups_are_kept(collecting):
+    collector, _ = collecting(recipe(3), [LOST, MIXED, RIGHT, MIXED])
+    found = collector(0, Random(0), Clock())
+    assert questions(found) == [1, 3]
+    scores = [verdicts["accuracy (number)"].score for verdicts in found.dropped]
+    assert scores == [None, None, 1.0, 1.0]
+    collector, _ = collecting(recipe(1), [RIGHT, WRONG, LOST, RIGHT])
+    assert list(collector(0, Random(0), Clock()).dropped) == []  # those groups are all shown
+
+
 def test_steps_are_scored_of_the_kept_responses_alone(collecting):
     collector, _ = collecting(recipe(3), [RIGHT, MIXED, (1.0, None), MIXED])
     asked = []

@@ -29,6 +29,7 @@ def some(graded):
         ],
         asked=5,
         missing=2,
+        dropped=[{"accuracy (number)": bad, "format": parts}, {}],
     )
 
 
@@ -41,12 +42,14 @@ def test_what_is_carried_is_what_was_gathered(some, tmp_path):
     assert unpack(checkpoint.load_state(saved)["ahead"]) == some
 
 
-def test_a_checkpoint_from_before_steps_were_kept_is_read(some):
+def test_a_checkpoint_of_an_earlier_version_is_read(some):
     state = pack(some)
     records = [{k: v for k, v in r.items() if k != "steps"} for r in json.loads(state["told"])]
     for record in records:
         del record["rollout"]["versions"]
+    del state["dropped"]
     read = unpack(state | {"told": json.dumps(records)})
+    assert list(read.dropped) == []
     plain = [replace(g.rollout, versions=None) for g in some.graded]
     pairs = zip(some.graded, plain, strict=True)
     assert read.graded == [replace(g, steps=None, rollout=rollout) for g, rollout in pairs]

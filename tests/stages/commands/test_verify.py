@@ -170,7 +170,7 @@ def test_a_line_that_is_not_utf8_is_named(tmp_path, monkeypatch, capsys, piped):
 @pytest.mark.slow
 def test_a_byte_order_mark_is_no_part_of_the_first_line(tmp_path, capsys):
     path = tmp_path / "mark.jsonl"
-    path.write_text('{"gold": 3, "response": "3"}\n', encoding="utf-8-sig")
+    path.write_text('{"gold": 3, "response": "<answer>3</answer>"}\n', encoding="utf-8-sig")
     assert command.main(["verify", "--verifier", "number", str(path)]) == 0
     assert [verdict["score"] for verdict in printed(capsys)] == [1.0]
 
