@@ -255,8 +255,8 @@ def begin_stage(
         if engine:
             stage.note_sampler(engine)
         print(f"{name}: the trainer is on {device.describe(trainer_device)}", flush=True)
-        if trainer_device.type == "cpu" and (warning := slow_bfloat16(recipe)):
-            print(f"WARNING: {warning}", flush=True)
+        _warn(other_sampler(engine, recipe))
+        _warn(slow_bfloat16(recipe) if trainer_device.type == "cpu" else "")
         make_folder(directory)
         (directory / "recipe.yaml").write_text(yaml.safe_dump(values))
     return stage
@@ -283,6 +283,25 @@ def _require_same_verifiers(recipe: AnyRecipe, directory: Path) -> None:
     except KeyError as unknown:
         raise RecipeError(f"cannot resume {directory}: {unknown.args[0]}") from unknown
     changed_verifiers(used, now)
+
+
+def _warn(warning: str) -> None:
+    if warning:
+        print(f"WARNING: {warning}", flush=True)
+
+
+def other_sampler(engine: str | None, recipe: AnyRecipe) -> str:
+    """A warning if a resumed stage that began with `engine` changes between an engine of its own
+    and servers, which have random numbers of their own; "" otherwise."""
+    served = recipe.cluster.samplers.served
+    if engine is None or (engine == "served") == served:
+        return ""
+    before = "servers sampled" if engine == "served" else f"its own engine, {engine}, sampled"
+    now = "servers sample" if served else "an engine of its own samples"
+    return (
+        f"before this stage was stopped {before}; now {now}, from the same distribution with other "
+        "random numbers"
+    )
 
 
 def slow_bfloat16(recipe: AnyRecipe) -> str:

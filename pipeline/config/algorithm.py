@@ -222,6 +222,8 @@ class AlgorithmConfig(Part):
         """What gives single tokens of a response advantages of their own; "" if nothing does."""
         if self.advantage in ("process", "gae"):
             return f"advantage={self.advantage}"
+        if self.advantage == "global" and self.credit == "to_go" and self.discount < 1:
+            return f"credit=to_go and discount={self.discount:g}"
         in_reward = self.kl_placement == "reward" and self.kl_coefficient
         return "credit=to_go and a KL in the reward" if in_reward and self.credit == "to_go" else ""
 

@@ -54,8 +54,8 @@ def _holds_boolean(value: Any) -> bool:
 
 
 # How a run executes and what it reports. What it computes changes by rounding at most, and what it
-# samples with sampler.device, as each kind of device has random numbers of its own. These settings
-# may differ when a run is resumed and are left out of a recipe's hash.
+# samples with sampler.device or servers, which have random numbers of their own. These settings may
+# differ when a run is resumed and are left out of a recipe's hash.
 EXECUTION_SETTINGS = (
     "checkpoint",
     "tensorboard",

@@ -169,6 +169,12 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 f"rollout.per_prompt=1 with advantage={self.algorithm.advantage}: the advantages "
                 "of a group of one are 0; set at least 2"
             )
+        if self.rollout.per_prompt < 2 and self.algorithm.dynamic_sampling:
+            raise ValueError(
+                "rollout.per_prompt=1 with algorithm.dynamic_sampling="
+                f"{self.algorithm.dynamic_sampling}: in a group of one all rewards are equal, so "
+                "every group would be dropped; set at least 2, or dynamic_sampling: 0"
+            )
         natural = self.algorithm.objective == "natural_gradient"
         if natural and self.trainer.compute != "float32":
             raise ValueError(
@@ -290,10 +296,21 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 "group that is sampled again has no other to take its rewards from; set "
                 "dynamic_sampling: 0"
             )
+        if control != "none" and self.algorithm.advantage == "process":
+            raise ValueError(
+                f"reward.control={control} with algorithm.advantage=process: the control replaces "
+                "rewards of whole responses, and the scores of their steps would still teach; "
+                "choose another advantage"
+            )
         return self
 
     @model_validator(mode="after")
     def _critic_suits(self) -> Self:
+        if 0 < self.steps <= self.algorithm.critic_warmup:
+            raise ValueError(
+                f"algorithm.critic_warmup={self.algorithm.critic_warmup} with steps={self.steps}: "
+                f"no step would train the policy; set critic_warmup to {self.steps - 1} at most"
+            )
         start, lora = self.algorithm.critic_start, self.trainer.lora
         if start and lora.rank:
             raise ValueError(

@@ -181,8 +181,9 @@ def learned_sources(recipe: Recipe) -> Collection[str]:
 
 def evaluated_sources(recipe: Recipe) -> Collection[str]:
     """Sources whose held-out questions the stage reads."""
-    asks = isinstance(recipe, AsksQuestions) and recipe.reads_held_out
-    return recipe.evaluation.sources if asks else ()
+    if isinstance(recipe, AsksQuestions) and recipe.reads_held_out:
+        return recipe.evaluation.sources
+    return ()
 
 
 def _value(recipe: Recipe, key: str) -> str:

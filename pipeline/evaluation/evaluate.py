@@ -93,8 +93,8 @@ def evaluate(
     """Sample and judge, unless `store` has the result; one in which a verifier failed is not
     stored. `verifiers` must have the component "accuracy" and may have SHARES.
 
-    `keep` receives a few samples of evenly spaced problems of each source, the same ones in every
-    evaluation. `on_problem` is called whenever a problem is sampled, `passes` times in all.
+    `keep` receives a few samples of evenly spaced problems of each source, the same ones for the
+    same `problems`. `on_problem` is called whenever a problem is sampled, `passes` times in all.
 
     Raises VerifierFailuresError if more than `error_share` of the samples could not be judged, and
     StageError if none of a source could be. Those that could not be judged count in no estimate.

@@ -21,7 +21,7 @@ from veriloop.pipeline.rollouts.generate import RolloutGenerator
 from veriloop.pipeline.rollouts.grade import Judges
 from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sampling.sampler import Sampler, Sampling
-from veriloop.pipeline.sampling.sync import WeightSync
+from veriloop.pipeline.sampling.sync import PROBED, WeightSync
 from veriloop.pipeline.types import Graded
 
 PROBES = 8  # prompts that verify each weight sync
@@ -51,6 +51,7 @@ class OnlineSampler:
             deps.sampler,
             temperature=recipe.rollout.temperature,
             tolerance=recipe.sampler.tolerance,
+            max_tokens=min(PROBED, recipe.rollout.max_tokens),
             command=ranks.command,
         )
 

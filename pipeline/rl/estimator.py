@@ -34,7 +34,7 @@ from veriloop.pipeline.rl.minibatches import Minibatch
 from veriloop.pipeline.rl.objective import drift
 from veriloop.pipeline.types import Batch, Graded, Signals
 
-# Response tokens of a step that are always scored: they verify the sampler's weights.
+# Response tokens of a mini-batch that are always scored: they verify the sampler's weights.
 MIN_FORWARD_TOKENS = 512
 _SCORES = {
     "old_M": "log-probs of the policy",

@@ -47,7 +47,7 @@ from veriloop.pipeline.runs.record import (
     rewind_evaluations,
 )
 from veriloop.pipeline.sampling.sampler import Sampler
-from veriloop.pipeline.sampling.sync import SyncReport, WeightSync
+from veriloop.pipeline.sampling.sync import PROBED, SyncReport, WeightSync
 from veriloop.pipeline.training.measurements import Clock, check_memory_bound, memory_peaks
 from veriloop.pipeline.training.trainer import Trainer, TrainerDeps
 from veriloop.pipeline.types import Graded, Update
@@ -89,6 +89,7 @@ class Loop:
             deps.sampler,
             temperature=recipe.rollout.temperature,
             tolerance=recipe.sampler.tolerance,
+            max_tokens=min(PROBED, recipe.rollout.max_tokens),
             command=deps.ranks.command,
         )
         self.evaluations = deps.directory / EVALUATIONS

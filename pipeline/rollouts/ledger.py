@@ -9,6 +9,7 @@ one beside each update, and the last part completes them. The parts are equal fo
 as the longest of the turn that ended before its own was begun.
 """
 
+import hashlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -49,6 +50,7 @@ class OpenTurn:
     step: int
     responses: tuple[OpenResponse, ...]
     expected: int  # tokens of its longest response, for equal parts
+    prompts: tuple[str, ...] = ()  # a digest of each group's prompt, once the engine has read it
 
 
 def admitted(
@@ -83,6 +85,11 @@ def pause_at(tokens: int, parts: int, expected: int, max_tokens: int) -> int:
     return tokens + -(-(end - tokens) // parts)
 
 
+def digest(prompt: Sequence[int]) -> str:
+    """What tells a prompt from others, by its ids."""
+    return hashlib.sha256(json.dumps([*prompt]).encode()).hexdigest()[:16]
+
+
 def longest(turn: OpenTurn) -> int:
     """Tokens of the longest response."""
     return max(len(response.ids) for response in turn.responses)
@@ -95,7 +102,7 @@ def pack(turns: Sequence[OpenTurn]) -> dict[str, Any]:
         name: concatenated([getattr(response, name) for response in responses], dtype)
         for name, dtype in COLUMNS.items()
     }
-    sizes = [(turn.step, len(turn.responses), turn.expected) for turn in turns]
+    sizes = [(turn.step, len(turn.responses), turn.expected, turn.prompts) for turn in turns]
     finish = [response.finish for response in responses]
     return {"tensors": columns, "turns": json.dumps(sizes), "finish": json.dumps(finish)}
 
@@ -109,7 +116,10 @@ def unpack(state: Mapping[str, Any]) -> tuple[OpenTurn, ...]:
     )
     return tuple(
         OpenTurn(
-            step=step, responses=tuple(next(responses) for _ in range(count)), expected=expected
+            step=step,
+            responses=tuple(next(responses) for _ in range(count)),
+            expected=expected,
+            prompts=tuple(*prompts),  # of earlier versions there are none
         )
-        for step, count, expected in json.loads(state["turns"])
+        for step, count, expected, *prompts in json.loads(state["turns"])
     )

@@ -11,7 +11,15 @@ from random import Random
 
 from veriloop.data.problem import Problem
 from veriloop.pipeline.rollouts.collect import CollectedStep, RolloutCollector
-from veriloop.pipeline.rollouts.ledger import OpenResponse, OpenTurn, admitted, longest, pause_at
+from veriloop.pipeline.rollouts.ledger import (
+    OpenResponse,
+    OpenTurn,
+    admitted,
+    digest,
+    longest,
+    pause_at,
+)
+from veriloop.pipeline.runs.console import say
 from veriloop.pipeline.sampling.sampler import Completion, Unfinished
 from veriloop.pipeline.training.measurements import Clock
 from veriloop.pipeline.types import Rollout
@@ -61,14 +69,33 @@ class _Part:
     def __init__(
         self, collector: RolloutCollector, turns: Sequence[OpenTurn], on_group: OnGroup
     ) -> None:
-        self._collector, self._turns, self._on_group = collector, turns, on_group
-        self._responses = [list(turn.responses) for turn in turns]
+        self._collector, self._on_group = collector, on_group
         self._questions = [
             collector.questions(turn.step, skipped=later) for later, turn in enumerate(turns)
         ]
         generator = collector.generator
         self._prompts = [[generator.prompt(p) for _, p in asked] for asked in self._questions]
+        digests = [tuple(map(digest, prompts)) for prompts in self._prompts]
+        both = [*zip(turns, digests, strict=True)]
+        self._responses = [self._begun(turn, asked) for turn, asked in both]
+        self._turns = [replace(turn, prompts=asked) for turn, asked in both]
         self._groups: dict[int, list[Rollout]] = {}  # of the first turn
+
+    def _begun(self, turn: OpenTurn, digests: Sequence[str]) -> list[OpenResponse]:
+        """The responses of a turn so far. A resumed run may have other data or another template:
+        responses to a prompt that is another one now begin anew."""
+        count = self._collector.recipe.rollout.per_prompt
+        responses = list(turn.responses)
+        pairs = zip(turn.prompts, digests, strict=False)  # of a turn that begins here there is none
+        changed = [group for group, (before, now) in enumerate(pairs) if before != now]
+        for group in changed:
+            responses[group * count : (group + 1) * count] = [OpenResponse()] * count
+        if changed:
+            say(
+                f"step {turn.step + 1}: {len(changed)} of {len(digests)} prompts have changed "
+                "since their responses were begun; these begin anew"
+            )
+        return responses
 
     def sampled(self) -> list[OpenTurn]:
         """Continue the responses; returns the turns, of which the first is complete."""

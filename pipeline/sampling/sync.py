@@ -81,6 +81,9 @@ class _Tokens:
     logp_M: Tensor  # of the trainer, for all response tokens in order
 
 
+PROBED = 8  # tokens that are sampled after each prompt to compare
+
+
 class WeightSync:
     """Sends the weights of a policy to a sampler and verifies them each time."""
 
@@ -91,10 +94,11 @@ class WeightSync:
         *,
         temperature: float,
         tolerance: float,
-        max_tokens: int = 8,
+        max_tokens: int = PROBED,
         command: Callable[..., None] = SINGLE.command,
     ) -> None:
-        """`tolerance` is that of `SamplerConfig`, in nats. `command` calls the other ranks of a
+        """`tolerance` is that of `SamplerConfig`, in nats. Up to `max_tokens` tokens are sampled
+        after a prompt, for which the sampler must have room. `command` calls the other ranks of a
         sharded policy to take part in what needs its weights."""
         self._policy, self._sampler = policy, sampler
         self._temperature, self._tolerance = temperature, tolerance

@@ -6,7 +6,7 @@ from contextlib import ExitStack
 import pytest
 import torch
 
-from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.load import read, read_values, validate, with_flags
 from veriloop.pipeline.config.sections import Judged
 from veriloop.pipeline.config.sft import SFTRecipe
 from veriloop.pipeline.errors import RecipeError, StageError
@@ -19,7 +19,13 @@ from veriloop.sandbox.probe import SandboxUnavailableError
 from veriloop.stages import stage_run
 from veriloop.stages.commands.lineage import described as stages_of
 from veriloop.stages.commands.lineage import tree
-from veriloop.stages.stage_run import begin_stage, open_verifiers, sandbox_facts, slow_bfloat16
+from veriloop.stages.stage_run import (
+    begin_stage,
+    open_verifiers,
+    other_sampler,
+    sandbox_facts,
+    slow_bfloat16,
+)
 
 
 @pytest.fixture
@@ -176,3 +182,15 @@ def test_served_samplers_compute_elsewhere(monkeypatch):
     samplers = recipe.cluster.samplers.model_copy(update={"urls": ("http://gpu:8000",)})
     cluster = recipe.cluster.model_copy(update={"samplers": samplers})
     assert slow_bfloat16(recipe.model_copy(update={"cluster": cluster})) == ""
+
+
+def test_a_resumed_stage_that_changes_between_its_engine_and_servers_says_so():
+    own = read("tiny/zero")
+    flags = {"cluster.samplers.urls": ["http://a:1"], "sampler.engine": "vllm"}
+    served = validate(with_flags(read_values("tiny/zero"), flags), "flags")
+    assert other_sampler("torch", served).startswith(
+        "before this stage was stopped its own engine, torch, sampled; now servers sample"
+    )
+    assert "servers sampled; now an engine of its own samples" in other_sampler("served", own)
+    unchanged = [(None, served), (None, own), ("served", served), ("torch", own), ("vllm", own)]
+    assert [other_sampler(*one) for one in unchanged] == [""] * 5

@@ -80,6 +80,16 @@ def test_the_models_that_have_to_be_in_memory(preset, held):
             },
             "credit=to_go and a KL in the reward",
         ),
+        (
+            {
+                "objective": "gspo",
+                "aggregation": "sequence_mean",
+                "advantage": "global",
+                "credit": "to_go",
+                "discount": 0.5,
+            },
+            "gspo with credit=to_go and discount=0.5: its ratio",
+        ),
         ({"objective": "natural_gradient"}, "natural_gradient needs trust_region > 0"),
         (NATURAL | {"critic": "shared"}, "objective=natural_gradient with critic=shared"),
         (NATURAL | {"ptx_coefficient": 0.1}, "natural_gradient with ptx_coefficient=0.1"),

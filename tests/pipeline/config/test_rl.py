@@ -282,3 +282,29 @@ def test_a_set_that_holds_nothing_out_cannot_be_evaluated():
         ZeroRecipe.model_validate(
             FIXED | {"problems": {"gsm8k": 1.0}, "sets": {"gsm8k": {"path": "train.jsonl"}}}
         )
+
+
+@pytest.mark.parametrize("control", ["random", "shuffled_groups"])
+def test_a_control_of_whole_responses_is_none_of_their_steps(control):
+    reward = {"control": control, "steps": {"arithmetic": "unit_chain"}}
+    ZeroRecipe.model_validate(FIXED | {"reward": {"control": control}})
+    with pytest.raises(
+        ValidationError, match=f"control={control} with algorithm.advantage=process"
+    ):
+        ZeroRecipe.model_validate(FIXED | {"algorithm": {"advantage": "process"}, "reward": reward})
+
+
+def test_a_group_of_one_is_never_mixed():
+    one = {"rollout": {**FIXED["rollout"], "per_prompt": 1}}
+    ZeroRecipe.model_validate(FIXED | one | {"algorithm": {"advantage": "running"}})
+    resampled = FIXED | one | {"algorithm": {"advantage": "running", "dynamic_sampling": 2}}
+    with pytest.raises(ValidationError, match=r"per_prompt=1 with .*dynamic_sampling=2: in a gro"):
+        ZeroRecipe.model_validate(resampled)
+
+
+@pytest.mark.parametrize(("warmup", "steps", "most"), [(5, 2, 1), (3, 3, 2)])
+def test_a_warm_up_of_the_critic_leaves_steps_for_the_policy(warmup, steps, most):
+    algorithm = {"preset": "ppo", "critic_warmup": warmup}
+    with pytest.raises(ValidationError, match=f"critic_warmup={warmup} .* to {most} at most"):
+        ZeroRecipe.model_validate(FIXED | {"steps": steps, "algorithm": algorithm})
+    ZeroRecipe.model_validate(FIXED | {"steps": warmup + 1, "algorithm": algorithm})

@@ -283,6 +283,33 @@ def test_no_token_is_older_than_the_bound_and_a_killed_run_continues_to_the_bit(
 
 
 @pytest.mark.slow
+def test_responses_that_were_begun_for_other_prompts_begin_anew(train, capsys):
+    told, shift = several_ahead(), 1000
+
+    def die_in_step_five(loop):
+        turn = loop.turn
+        loop.turn = lambda: turn() if loop.step < 4 else loop.no_such_turn()
+
+    def with_another_last_question(loop):
+        problem = loop.collector.task.problem
+        last = recipe().rollout.prompts - 1
+        other = lambda n: problem(n + shift if n % (last + 1) == last else n)  # noqa: E731
+        loop.collector.task = replace(loop.collector.task, problem=other)
+
+    with pytest.raises(AttributeError):
+        train("broken", told, die_in_step_five)
+    begun = spans_of(train("same", told))
+    resumed = train("broken", told, with_another_last_question, resume=True)
+    assert "step 5: 1 of 4 prompts have changed since their" in capsys.readouterr().out
+    known = 3 * told.algorithm.minibatches  # of the weights that the run resumed with
+    fifth = [(min(a), min(b)) for (step, a), (_, b) in zip(spans_of(resumed), begun, strict=True)
+              if step == 5]  # fmt: skip
+    assert [one for one, _ in fifth[:12]] == [one for _, one in fifth[:12]]
+    assert min(one for one, _ in fifth[:12]) < known
+    assert {one for one, _ in fifth[12:]} == {known}
+
+
+@pytest.mark.slow
 @pytest.mark.vllm
 @pytest.mark.parametrize("tied", [False, True])
 def test_with_vllm_every_sync_is_proven_and_a_stopped_run_continues(train, tied):

@@ -8,6 +8,7 @@ from veriloop.pipeline.rollouts.ledger import (
     OpenResponse,
     OpenTurn,
     admitted,
+    digest,
     longest,
     pack,
     pause_at,
@@ -88,6 +89,7 @@ def test_a_checkpoint_keeps_begun_turns_to_the_bit(tmp_path):
             step=5,
             responses=(OpenResponse(ids=(9,), logp=(-0.1,), versions=(4,)),),
             expected=5,
+            prompts=(digest((1, 7)),),
         ),
     )
     saved = checkpoint.save(
@@ -95,3 +97,13 @@ def test_a_checkpoint_keeps_begun_turns_to_the_bit(tmp_path):
     )
     assert unpack(checkpoint.load_state(saved)["open"]) == turns
     assert unpack(pack(())) == ()
+
+
+def test_a_checkpoint_of_an_earlier_version_knows_no_prompts():
+    turn = OpenTurn(step=4, responses=(OpenResponse(),), expected=7)
+    state = pack([turn]) | {"turns": "[[4, 1, 7]]"}
+    assert unpack(state) == (turn,)
+
+
+def test_a_digest_tells_prompts_apart():
+    assert digest((1, 2)) == digest([1, 2]) != digest((12,)) != digest((1, 2, 3))
