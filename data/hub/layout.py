@@ -112,6 +112,11 @@ def require_json(content: Any, name: str) -> None:
         raise UnusableRow(f"{name} is not a value of JSON") from None
 
 
+def columns_named(template: str) -> list[str]:
+    """The columns that a paragraph of a question names in braces."""
+    return _COLUMN.findall(template)
+
+
 def question(row: Row, layout: Layout) -> str:
     """The user's prompt. Raises UnusableRow if it is empty."""
     paragraphs = [
@@ -129,7 +134,7 @@ def filled_in(row: Row, layout: Layout) -> str:
     shown = [
         _shown(row, column)
         for template in _templates(row, layout)
-        for column in _COLUMN.findall(template)
+        for column in columns_named(template)
     ]
     return _stripped("\n\n".join(shown), layout)
 
@@ -137,7 +142,7 @@ def filled_in(row: Row, layout: Layout) -> str:
 def _templates(row: Row, layout: Layout) -> Iterator[str]:
     """The templates of the paragraphs that the prompt has."""
     for number, template in enumerate(layout.ask):
-        columns = _COLUMN.findall(template)
+        columns = columns_named(template)
         if not number or not any(_is_blank(value(row, column)) for column in columns):
             yield template
 
@@ -159,7 +164,7 @@ def _is_blank(content: Any) -> bool:
 
 def columns_of(layout: Layout) -> dict[str, str]:
     """A description of which column each part of a problem comes from."""
-    columns = {"question": "; ".join(c for part in layout.ask for c in _COLUMN.findall(part))}
+    columns = {"question": "; ".join(c for part in layout.ask for c in columns_named(part))}
     columns |= {f"reference.{key}": column for key, column in layout.reference.items()}
     columns |= {f"fact {key}": column for key, column in layout.facts.items()}
     columns["solution"] = layout.solution

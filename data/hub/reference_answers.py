@@ -16,12 +16,21 @@ def reference_answers(entry: Entry, most: int = 1) -> list[str]:
     answer. Empty if the row has no answer."""
     problem = entry.problem
     if problem.verifier == "code_tests":
-        return [f"```python\n{program.strip()}\n```" for program in entry.solutions[:most]]
+        return given_answers(entry, most)
     answer = plain_answer(problem)
     if answer is None:
         return []
     boxed = problem.verifier in BOXED
     return [f"\\boxed{{{answer}}}" if boxed else f"<answer>{answer}</answer>"]
+
+
+def given_answers(entry: Entry, most: int = 1) -> list[str]:
+    """At most `most` of the row's own responses; a program without a fence gets one."""
+    programs = entry.problem.verifier == "code_tests"
+    return [
+        f"```python\n{text.strip()}\n```" if programs and "```" not in text else text
+        for text in entry.solutions[:most]
+    ]
 
 
 def plain_answer(problem: Problem) -> str | None:

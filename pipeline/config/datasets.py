@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from veriloop.data.gym import PREFIX
 from veriloop.data.hub.files import held_out_split
-from veriloop.data.hub.layout import Layout
+from veriloop.data.hub.layout import Layout, columns_named
 from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.data.sources import SOURCES
@@ -71,6 +71,21 @@ class SetConfig(Part):
 
     `language` is the question's. Where `kind` is harm, a reward model judges the whole response.
     """
+
+    @field_validator("question", mode="before")
+    @classmethod
+    def _one_paragraph(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @model_validator(mode="after")
+    def _asks_columns(self) -> Self:
+        if self.question and not any(map(columns_named, self.question)):
+            meant = "{" + self.question[0].strip().split(" ")[0] + "}"
+            raise ValueError(
+                f"question={list(self.question)} names no column in braces, so all questions would "
+                f"be the same text. Did you mean {meant!r}?"
+            )
+        return self
 
     @model_validator(mode="after")
     def _split_once(self) -> Self:

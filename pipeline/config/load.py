@@ -216,6 +216,8 @@ def _mistake(error: ErrorDetails, kind: type[Any]) -> str:
         case "model_type" | "dataclass_type":
             known = sorted(_keys(kind, error["loc"]))
             return f"must be a mapping with keys among {', '.join(known)}; got {error['input']!r}"
+        case "tuple_type":
+            return f"must be a list, got {error['input']!r}"
         case _:
             return f"{error['msg']}, got {error['input']!r}"
 

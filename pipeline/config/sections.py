@@ -89,7 +89,11 @@ class RolloutConfig(Part):
 def require_used(system: str, template: str) -> None:
     """Raise ValueError for a system message with a template that takes none."""
     if system and template == "r1_zero":
-        raise ValueError(f"system={system!r:.40} requires template: chat, or your own")
+        begin = system if len(system) <= 40 else f"{system[:40]}..."
+        raise ValueError(
+            f"system={begin!r}: template r1_zero has an instruction of its own; remove `system`, "
+            "or set template: chat or a file"
+        )
 
 
 CPU_SUPPORTS = {"dtype": "float32", "sleep": False}  # by the torch sampler on the CPU

@@ -54,9 +54,11 @@ def require_files(recipe: Recipe, taken: Collection[str] = ()) -> None:
             _require_file(key, value, generated)
     for key, name, setting in _templates_used(recipe):
         if key not in taken and _has_chat_template(name) is False:
+            section = setting.partition(":")[0].removesuffix(".template")
+            own = getattr(getattr(recipe, section, None), "system", "")
             raise RecipeError(
-                f"{key}: {name} has no chat template, which {setting} uses; set r1_zero, or name a "
-                "model that has one"
+                f"{key}: {name} has no chat template, which {setting} uses; set r1_zero"
+                f"{f' and remove {section}.system' if own else ''}, or name a model that has one"
             )
 
 

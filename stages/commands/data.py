@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -43,7 +43,8 @@ class Check(Rows):
     """Verify every answer of a set with the set's verifier, and answers of other problems."""
 
     rows: Whole = 0  # check only the first rows; 0: all
-    solutions: Count = 1  # programs to run per problem
+    response: str = ""  # column of a right response, or of several as a list; empty: the reference
+    solutions: Count = 1  # programs, or responses, to judge per problem
     workers: Count = 1  # verifier processes
     limit_s: Positive = 5.0  # seconds per verification
     tokenizer: str = ""  # folder or name; checks the length of prompts
@@ -117,6 +118,8 @@ def _check(options: Check) -> int:
 
     output = Path(options.json) if options.json else None
     reading = open_rows(options, limit=options.rows)
+    if options.response:
+        reading.layout = replace(reading.layout, solution=options.response)
     entries = [*_problems(reading)]
     tokens = tokens_of(options.tokenizer) if options.tokenizer else None
 
@@ -125,7 +128,7 @@ def _check(options: Check) -> int:
         return tokens is None or tokens(prompt) <= options.max_prompt
 
     with VerifierPool(options.workers, options.limit_s) as pool:
-        checked = check(entries, pool, fits, options.solutions)
+        checked = check(entries, pool, fits, options.solutions, given=bool(options.response))
     _report(reading, checked)
     if not checked.answers:
         print("no answer was judged: the set is not known to be sound")

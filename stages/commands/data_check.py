@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import groupby
 
 from veriloop.data.hub.load import Entry
-from veriloop.data.hub.reference_answers import reference_answers
+from veriloop.data.hub.reference_answers import given_answers, reference_answers
 from veriloop.data.problem import Problem
 from veriloop.pipeline.rollouts.grade import Judges
 from veriloop.verifiers.registry import get
@@ -39,11 +39,16 @@ def check(
     judges: Judges,
     fits: Callable[[Problem], bool] = lambda _: True,
     most: int = 1,
+    *,
+    given: bool = False,
 ) -> Checked:
     """Verify at most `most` own answers of each problem, and one answer of another problem. Of the
     problems without an own answer one for each verifier shows whether it can read the references.
+
+    The own answers are made from the reference or, if they are `given`, are the row's responses.
     """
-    owns = [reference_answers(entry, most) for entry in entries]
+    answers = given_answers if given else reference_answers
+    owns = [answers(entry, most) for entry in entries]
     tasks = [
         (entry.problem, answer) for entry, own in zip(entries, owns, strict=True) for answer in own
     ]

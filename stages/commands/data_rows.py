@@ -13,7 +13,8 @@ from veriloop.data.hub.load import ProblemReader, read
 from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.load import explain
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.config.load import read as read_recipe
+from veriloop.pipeline.errors import RecipeError, did_you_mean
 from veriloop.stages.commands.parse import PluginOptions
 
 Tokens = Callable[[str], int]  # of a text
@@ -25,8 +26,12 @@ class Rows(PluginOptions):
 
     name: Annotated[
         tyro.conf.Positional[str],
-        tyro.conf.arg(metavar="SET", help="a known set (`veriloop data show`), a file or a folder"),
+        tyro.conf.arg(
+            metavar="SET",
+            help="a known set (`veriloop data show`), a file or a folder, or a recipe with a set",
+        ),
     ]
+    set: str = ""  # of the sets of a recipe; empty: the only one
     of: str = ""  # the known set that a file or folder contains
     path: str = ""  # file or folder with the rows of a known set; empty: the hub or its cache
     split: str = ""  # empty: the training split, else the held-out one
@@ -42,6 +47,10 @@ def open_rows(options: Rows, limit: int = 0) -> ProblemReader:
 
     Raises ValueError and FileNotFoundError.
     """
+    if options.name.endswith((".yaml", ".yml")):
+        return _open_set(options, limit)
+    if options.set:
+        raise ValueError(f"--set {options.set}: {options.name} is no recipe, which ends in .yaml")
     file, own = Path(options.name), is_path(options.name)
     if own and options.path:
         raise ValueError(f"{options.name} is a file or folder: it excludes --path {options.path}")
@@ -68,6 +77,33 @@ def open_rows(options: Rows, limit: int = 0) -> ProblemReader:
         split=options.split,
         config=options.config,
         layout=layout,
+        limit=limit,
+    )
+
+
+def _open_set(options: Rows, limit: int) -> ProblemReader:
+    """The rows of a set of a recipe, as the recipe describes them."""
+    given = [
+        f"--{field}"
+        for field in ("of", "path", "config", "question", "answer", "verifier")
+        if getattr(options, field)
+    ]
+    if given:
+        raise ValueError(f"{', '.join(given)}: {options.name} describes its sets itself")
+    sets = getattr(read_recipe(options.name), "sets", {})
+    name = options.set or (next(iter(sets)) if len(sets) == 1 else "")
+    if name not in sets:
+        known = f"{did_you_mean(name, sets)} Known: {', '.join(sets) or 'none'}"
+        raise ValueError(f"--set {name!r} is no set of {options.name}.{known}")
+    config = sets[name]
+    if config.gym:
+        raise ValueError(f"--set {name}: its questions are generated, not rows")
+    return read(
+        name,
+        path=config.path,
+        split=options.split or config.train,
+        config=config.config,
+        layout=config.layout(name),
         limit=limit,
     )
 

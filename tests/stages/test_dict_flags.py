@@ -63,23 +63,23 @@ OWN = ("--sets.mine.verifier", "number", "--sets.mine.answer", "a", "--evaluatio
 )  # fmt: skip
 def test_texts_are_taken_as_they_are_written(text, tmp_path):
     recipe = flags(
-        "--sets.mine.question", "Problem", text, "--sets.mine.path", "data #1.jsonl", *OWN
+        "--sets.mine.question", "Problem {q}", text, "--sets.mine.path", "data #1.jsonl", *OWN
     )
-    assert recipe.sets["mine"].question == ("Problem", text)
+    assert recipe.sets["mine"].question == ("Problem {q}", text)
     assert recipe.sets["mine"].path == "data #1.jsonl"
-    alone = flags(f"--sets.mine.question={text}", *OWN[:2] * bool(text), *OWN[2:] * bool(text),
-                  *("--sets.mine.path", "q.jsonl"))  # fmt: skip
-    assert alone.sets["mine"].question == ((text,) if text else ())
+    words = ("--sets.mine.question", "{q}", "--sets.mine.path", "q.jsonl")
+    assert flags(f"--sets.mine.config={text}", *words, *OWN).sets["mine"].config == text
+    assert flags(*words[2:], "--sets.mine.question=").sets["mine"].question == ()
 
 
 def test_other_values_of_a_set_are_yaml_and_a_list_can_be_one_word():
     recipe = flags(
         "--sets.mine.path", "q.jsonl", "--sets.mine.held_out", "0.25", "--sets.mine.rows", "7",
-        "--sets.mine.question", "[one, two]", "--sets.mine.only.level", "1", "true", "x",
+        "--sets.mine.question", "[one, '{two}']", "--sets.mine.only.level", "1", "true", "x",
         "--sets.mine.only.kind=[a, 2]", "--sets.mine.only.one", "5", *OWN,
     )  # fmt: skip
     mine = recipe.sets["mine"]
-    assert (mine.held_out, mine.rows, mine.question) == (0.25, 7, ("one", "two"))
+    assert (mine.held_out, mine.rows, mine.question) == (0.25, 7, ("one", "{two}"))
     assert mine.only == {"level": (1, True, "x"), "kind": ("a", 2), "one": (5,)}
 
 

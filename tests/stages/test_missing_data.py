@@ -212,6 +212,15 @@ def test_a_model_without_the_chat_template_that_is_used_is_refused_at_once(
     require_files(recipe)
 
 
+def test_a_system_message_has_to_go_with_the_chat_template(here):
+    (here / "M").mkdir()
+    (here / "M/tokenizer_config.json").write_text("{}")
+    chat = {"start": "M", "rollout.template": "chat", "rollout.system": "boxed", "reward.format": 0}
+    recipe = validate(with_flags(read_values("tiny/zero"), chat), "mine")
+    with pytest.raises(RecipeError, match=r"set r1_zero and remove rollout\.system, or name"):
+        require_files(recipe)
+
+
 def test_a_base_recipe_has_a_chat_template_and_rows_of_a_file_may_need_none(here):
     require_files(validate(with_flags(read_values("tiny/sft"), {"data.template": "own"}), "mine"))
     (here / "rows.jsonl").write_text("{}")

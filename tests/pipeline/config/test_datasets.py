@@ -23,3 +23,14 @@ def test_a_source_is_generated_unless_it_is_a_published_set():
     assert is_generated("words", sets) and is_generated("reasoning_gym/acre", sets)
     assert is_generated("programs", sets) and not is_generated("arithmetic", sets)
     assert not is_generated("gsm8k", sets)
+
+
+def test_a_question_names_a_column_in_braces():
+    own = {"path": "q.jsonl", "answer": "a", "verifier": "number"}
+    assert SetConfig(question="{q}", **own).question == ("{q}",)
+    assert SetConfig(question=["Solve:", "{q}"], **own).question == ("Solve:", "{q}")
+    for forgotten in ("question", ["question"]):
+        with pytest.raises(
+            ValidationError, match=r"no column in braces.*Did you mean '{question}'"
+        ):
+            SetConfig(question=forgotten, **own)

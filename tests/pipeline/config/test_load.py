@@ -13,6 +13,7 @@ from veriloop.pipeline.config.load import (
     flat,
     locate,
     read,
+    read_values,
     refuse_changes,
     shipped,
     validate,
@@ -373,3 +374,8 @@ def test_how_a_stage_judges_what_it_collects_may_change(changes):
     for section, keys in changes.items():
         values[section] |= keys
     refuse_changes(json.dumps(values), read("tiny/cold_start"))
+
+
+def test_a_text_for_a_list_is_told_so():
+    with pytest.raises(RecipeError, match=r"evaluation\.sources: must be a list, got 'arithmetic'"):
+        validate(read_values("tiny/zero") | {"evaluation": {"sources": "arithmetic"}}, "mine")

@@ -43,7 +43,7 @@ def test_rows_come_from_one_place_that_is_known(data, message):
 
 def test_a_teacher_asked_in_the_template_of_r1_zero_takes_no_system_message():
     collect = {"questions": 4, "system": "r1"}
-    with pytest.raises(ValidationError, match="requires template: chat"):
+    with pytest.raises(ValidationError, match="template r1_zero has an instruction of its own"):
         ColdStartRecipe.model_validate(COLLECTS | {"collect": collect})
     chat = ColdStartRecipe.model_validate(COLLECTS | {"collect": collect | {"template": "chat"}})
     assert "<think>" in chat.collect.system

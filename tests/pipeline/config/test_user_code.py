@@ -93,7 +93,7 @@ def test_a_bad_template_is_refused_by_name(tmp_path, text, message):
         rollout(template=str(path))
     with pytest.raises(ValidationError, match="Did you mean 'chat'"):
         rollout(template="chatt")
-    with pytest.raises(ValidationError, match="requires template: chat, or your own"):
+    with pytest.raises(ValidationError, match="template r1_zero has an instruction of its own"):
         rollout(system="x")
 
 
@@ -103,7 +103,7 @@ def test_a_system_message_is_a_text_or_a_name():
     assert "\\boxed{}" in rollout(template="chat", system="boxed").system
     for text in ("Be brief.", "Rboxed answers only", "", "Denke!"):
         assert rollout(template="chat", system=text).system == text
-    with pytest.raises(ValidationError, match="requires template: chat, or your own"):
+    with pytest.raises(ValidationError, match="template r1_zero has an instruction of its own"):
         rollout(system="r1")
 
 

@@ -78,7 +78,10 @@ def test_a_published_set_is_named_like_any_source():
             {"sets": {"mine": {"path": "x.jsonl", "only": {"level": ["3"]}}}},
             r"sets\.mine: only=\{'level': \('3',\)\}: x\.jsonl is no known set",
         ),
-        ({"rollout": FIXED["rollout"] | {"system": "Think."}}, "requires template: chat"),
+        (
+            {"rollout": FIXED["rollout"] | {"system": "Think."}},
+            "template r1_zero has an instruction of its own",
+        ),
     ],
 )
 def test_what_no_run_could_use_is_refused_with_the_recipe(changes, said):

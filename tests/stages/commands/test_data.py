@@ -1,11 +1,14 @@
 """`veriloop data`: sets are shown, checked by their own answers, cleaned and handed on."""
 
 import json
+import re
 
 import pytest
+import yaml
 
 from veriloop.data.columns import raw_rows
 from veriloop.data.hub.sets import SETS
+from veriloop.pipeline.config.load import FOLDER
 from veriloop.stages.cli import main
 from veriloop.stages.commands import data_check
 
@@ -265,3 +268,77 @@ def test_only_the_first_rows_are_checked(gsm8k, lent, capsys):
     assert main(["data", "check", path, "--of", "gsm8k", "--rows", "2"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "split train: 2 rows" in shown and "problems 1" in shown
+
+
+@pytest.fixture
+def described(tmp_path):
+    """Function: a recipe with these sets."""
+
+    def write(**sets):
+        values = yaml.safe_load((FOLDER / "tiny/zero.yaml").read_text())
+        path = tmp_path / "mine.yaml"
+        path.write_text(yaml.safe_dump(values | {"sets": sets}))
+        return str(path)
+
+    return write
+
+
+def rows_of(path, *rows):
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+def test_the_set_of_a_recipe_is_checked_as_the_recipe_describes_it(
+    described, lent, capsys, tmp_path
+):
+    program = {"q": "Write double.", "name": "double", "calls": [{"args": [2], "expected": 4}],
+               "right": "def double(x):\n    return 2 * x"}  # fmt: skip
+    file = rows_of(tmp_path / "programs.jsonl", program)
+    mine = {
+        "path": file, "question": ["{q}"], "verifier": "code_tests", "held_out": 0.5,
+        "reference": {"function": "name", "tests": "calls"}, "read": "plain",
+    }  # fmt: skip
+    words = ["data", "check", described(mine=mine)]
+    assert main(words) == 1
+    assert "no answer was judged" in capsys.readouterr().out
+    assert main([*words, "--response", "right"]) == 0
+    assert re.search(r"own answers judged +1\n", capsys.readouterr().out)
+    wrong = rows_of(tmp_path / "programs.jsonl", program | {"right": "def double(x): return x"})
+    assert wrong == file and main([*words, "--response", "right"]) == 1
+    assert main(["data", "show", described(mine=mine)]) == 0
+    assert "code_tests" in capsys.readouterr().out
+
+
+def test_a_verifier_whose_answers_are_no_references_is_given_right_responses(
+    lent, capsys, tmp_path
+):
+    rows = [{"q": f"{n}?", "a": str(n), "said": [f"So <answer>{n}</answer>", "5"]} for n in (3, 4)]
+    file = rows_of(tmp_path / "rows.jsonl", *rows)
+    words = ["data", "check", file, "--question", "{q}", "--answer", "a", "--verifier", "number"]
+    assert main([*words, "--response", "said"]) == 0
+    assert main([*words, "--response", "said", "--solutions", "2"]) == 1
+    assert "own answer refused: " in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("sets", "words", "said"),
+    [
+        ({}, [], "--set '' is no set of .*mine.yaml. Known: none"),
+        ({"a": {}, "b": {}}, [], "--set '' is no set of .* Known: a, b"),
+        ({"math": {}}, ["--set", "mahts"], "no set of .*Did you mean 'math'"),
+        ({"a": {}}, ["--question", "{q}", "--answer", "x"], "--question, --answer: .* describes"),
+        ({"a": {"gym": "chain_sum"}}, [], "--set a: its questions are generated"),
+    ],
+)
+def test_a_set_of_a_recipe_is_named_and_not_described_again(described, sets, words, said, capsys):
+    full = {
+        name: one or {"path": "x.jsonl", "question": ["{q}"], "answer": "a", "verifier": "number"}
+        for name, one in sets.items()
+    }
+    assert main(["data", "check", described(**full), *words]) == 2
+    assert re.search(said, capsys.readouterr().err)
+
+
+def test_a_set_is_named_for_recipes_alone(gsm8k, capsys):
+    assert main(["data", "check", gsm8k(("One?", 1)), "--set", "mine"]) == 2
+    assert "--set mine: " in capsys.readouterr().err
