@@ -7,6 +7,7 @@ import asyncio
 import inspect
 import math
 from collections.abc import Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 from veriloop.data.problem import Problem
@@ -68,7 +69,10 @@ class FunctionJudge:
 
     The function gets `prompts` and `completions` (texts) and, as further columns, `completion_ids`,
     the keys of the references and the facts; a key that a problem lacks is None. It returns one
-    number per completion, None where it could not judge, or a mapping of such lists.
+    number per completion, None where it could not judge, or a mapping of such lists; arrays and
+    tensors are lists too. What TRL offers as well is there for functions that name it:
+    `trainer_state`, of which only `global_step` is known, the optimizer steps of the policy;
+    `log_metric`, whose numbers become components of the verdicts; `log_extra`, which does nothing.
     """
 
     def __init__(self, name: str, term: RewardTerm) -> None:
@@ -80,14 +84,18 @@ class FunctionJudge:
         verdicts: list[Verdict | None] = [None] * len(rollouts)
         chosen = [i for i, r in enumerate(rollouts) if _is_of(self._term, r.problem)]
         if chosen:
-            scores = self._scores([rollouts[i] for i in chosen])
+            logged: dict[str, float] = {}
+            scores = self._scores([rollouts[i] for i in chosen], logged)
             for position, index in enumerate(chosen):
-                verdicts[index] = self._verdict({key: s[position] for key, s in scores.items()})
+                own = {key: s[position] for key, s in scores.items()}
+                verdicts[index] = self._verdict(own, logged)
         return verdicts
 
-    def _scores(self, rollouts: Sequence[Rollout]) -> dict[str, Sequence[Any]]:
-        """Scores by part; those of a plain list are under VALUE."""
-        columns = _columns(rollouts)
+    def _scores(
+        self, rollouts: Sequence[Rollout], logged: dict[str, float]
+    ) -> dict[str, Sequence[Any]]:
+        """Scores by part; those of a plain list are under VALUE. Fills `logged`."""
+        columns = _columns(rollouts) | self._from_trl(rollouts, logged)
         try:
             result = self._function(**columns)
             if inspect.isawaitable(result):
@@ -98,6 +106,7 @@ class FunctionJudge:
                 f"{type(failure).__name__}: {failure}"
             ) from failure
         scores = dict(result) if isinstance(result, Mapping) else {VALUE: result}
+        scores = {part: _as_list(values) for part, values in scores.items()}
         for part, values in scores.items():
             if not isinstance(values, Sequence) or len(values) != len(rollouts):
                 raise StageError(
@@ -111,7 +120,21 @@ class FunctionJudge:
             )
         return scores
 
-    def _verdict(self, scores: Mapping[str, Any]) -> Verdict:
+    def _from_trl(self, rollouts: Sequence[Rollout], logged: dict[str, float]) -> dict[str, Any]:
+        """What TRL gives to reward functions beside columns, where the function names it."""
+
+        def log_metric(name: str, value: float) -> None:
+            logged[name] = float(value)
+
+        offered = {
+            "trainer_state": SimpleNamespace(global_step=max(r.policy_version for r in rollouts)),
+            "log_metric": log_metric,
+            "log_extra": lambda *_, **__: None,
+        }
+        named = inspect.signature(self._function).parameters
+        return {name: value for name, value in offered.items() if name in named}
+
+    def _verdict(self, scores: Mapping[str, Any], logged: Mapping[str, float]) -> Verdict:
         if any(score is None for score in scores.values()):
             return Verdict(score=None, status="error", detail=f"{self._term.function}: None")
         values = {part: float(score) for part, score in scores.items()}
@@ -120,7 +143,7 @@ class FunctionJudge:
             return Verdict(score=None, status="error", detail=detail)
         values.setdefault(VALUE, sum(values.values()) if not self._term.parts else 0.0)
         bounded = min(max(values[VALUE], 0.0), 1.0)
-        return Verdict(score=bounded, components=values)
+        return Verdict(score=bounded, components={**logged, **values})
 
 
 def _is_of(term: RewardTerm, problem: Problem) -> bool:
@@ -136,6 +159,11 @@ def _columns(rollouts: Sequence[Rollout]) -> dict[str, list[Any]]:
         "completions": [r.response for r in rollouts],
         "completion_ids": [list(r.response_ids) for r in rollouts],
     }
+
+
+def _as_list(values: Any) -> Any:
+    """An array or a tensor as a list; anything else as it is."""
+    return values.tolist() if hasattr(values, "tolist") else values
 
 
 async def _awaited(result: Any) -> Any:

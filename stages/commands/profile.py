@@ -16,6 +16,7 @@ from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.offline.profile import Positions, bars, waterfall
+from veriloop.pipeline.runs.console import activity
 from veriloop.pipeline.sampling import prelaunch
 from veriloop.stages.commands.parse import PluginOptions, parse_known_options
 from veriloop.stages.launch import module_of, parse, require_start
@@ -90,12 +91,14 @@ def profiled(recipe: RLRecipe, turns: int) -> dict[str, Any]:
             loop.turn()
         # The first step warms caches up and is left out.
         rows = read_metrics(loop.deps.record.metrics_path)[1:]
+        with activity("measuring the speed of the update's matrix products"):
+            floor = _floor(loop.policy, recipe, rows)
         return {
             "recipe": recipe.name,
             "answers": recipe.rollout.prompts * recipe.rollout.per_prompt,
             "sampler": loop.deps.sampler.name,
             "steps": rows,
-            "floor": _floor(loop.policy, recipe, rows),
+            "floor": floor,
         }
 
 

@@ -47,6 +47,26 @@ def test_a_command_is_a_run_whose_ranks_and_memory_fit(name, published):  # noqa
     assert f"{cluster.samplers.count} vLLM, started by Ray (auto), 1 GPU each" in text
 
 
+OWN = (Path(__file__).parents[2] / "docs/own.md").read_text()
+
+
+@pytest.mark.parametrize(("section", "most"), [(0, 52.4), (1, 51.5)])
+def test_own_recipes_fit_eight_cards_as_the_page_says(section, most, published):  # noqa: F811
+    first, _, *more = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
+    recipe = first.replace("models/my-base", "models/Qwen2.5-7B") + more[section]
+    (published / "mine.yaml").write_text(recipe)
+    (published / "questions.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    launches = re.findall(r"^ +(?:CUDA_VISIBLE_DEVICES=\S+ )?(torchrun .*)$", OWN, re.MULTILINE)
+    flags, (stage, *words) = launch(launches[section])
+    planned = parse(stage, words).recipe
+    assert int(flags["--nproc-per-node"]) == planned.cluster.trainer.ranks
+    text = plan.plan(planned)
+    told = float(re.search(r"at most about ([\d.]+) GiB on the device of rank 0", text)[1])
+    assert told == pytest.approx(most, abs=0.05)
+    servers = planned.cluster.samplers.count
+    assert planned.cluster.trainer.ranks + servers * planned.cluster.samplers.gpus == 8
+
+
 def test_the_script_for_slurm_is_one_of_bash():
     script = re.search(r"```bash\n(.*?)```", SECTIONS["Slurm"], re.DOTALL)[1]
     subprocess.run(["bash", "-n"], input=script, text=True, check=True)
@@ -61,6 +81,26 @@ def test_the_script_for_slurm_is_one_of_bash():
     assert training == set(range(cluster.trainer.nodes))  # rank 0 may be on any of them
     gpus = int(re.search(r"--gpus-per-node=(\d+)", script)[1])
     assert cluster.samplers.count == gpus * (nodes - len(training))
+
+
+OWN = (Path(__file__).parents[2] / "docs/own.md").read_text()
+
+
+@pytest.mark.parametrize(("section", "most"), [(0, 52.4), (1, 51.5)])
+def test_own_recipes_fit_eight_cards_as_the_page_says(section, most, published):  # noqa: F811
+    first, _, *more = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
+    recipe = first.replace("models/my-base", "models/Qwen2.5-7B") + more[section]
+    (published / "mine.yaml").write_text(recipe)
+    (published / "questions.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
+    launches = re.findall(r"^ +(?:CUDA_VISIBLE_DEVICES=\S+ )?(torchrun .*)$", OWN, re.MULTILINE)
+    flags, (stage, *words) = launch(launches[section])
+    planned = parse(stage, words).recipe
+    assert int(flags["--nproc-per-node"]) == planned.cluster.trainer.ranks
+    text = plan.plan(planned)
+    told = float(re.search(r"at most about ([\d.]+) GiB on the device of rank 0", text)[1])
+    assert told == pytest.approx(most, abs=0.05)
+    servers = planned.cluster.samplers.count
+    assert planned.cluster.trainer.ranks + servers * planned.cluster.samplers.gpus == 8
 
 
 def test_the_script_for_slurm_starts_its_job_again_at_the_end_of_its_time():

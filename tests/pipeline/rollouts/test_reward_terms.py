@@ -1,5 +1,7 @@
 """Reward terms of a recipe: verifiers, batch functions, weights, conditions."""
 
+from dataclasses import replace
+
 import pytest
 from pydantic import ValidationError
 
@@ -9,6 +11,7 @@ from veriloop.pipeline.config.rl import RewardConfig, ZeroRecipe
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.rollouts.grade import grade, verifier_names
 from veriloop.pipeline.rollouts.reward_terms import (
+    FunctionJudge,
     term_functions,
     term_verifiers,
     with_terms,
@@ -29,6 +32,20 @@ def unsure(prompts, completions, **columns):
 
 def one_for_all(prompts, completions, **columns):
     return [1.0]
+
+def array(prompts, completions, **columns):
+    import numpy
+    return numpy.full(len(completions), 0.25, dtype=numpy.float32)
+
+def tensor(prompts, completions, **columns):
+    import torch
+    return {"value": torch.full((len(completions),), 0.25), "other": [1] * len(completions)}
+
+def of_trl(completions, trainer_state, log_metric=None, log_extra=None, **columns):
+    assert not {"trainer_state", "log_metric", "log_extra"} & columns.keys()
+    log_metric("mean_length", 7)
+    log_extra("texts", completions)
+    return [0.5 * trainer_state.global_step] * len(completions)
 
 def broken(prompts, completions, **columns):
     raise KeyError("tests")
@@ -102,6 +119,21 @@ def test_scores_of_an_async_function_are_unbounded(pool, functions):
 def test_a_function_gets_columns_and_returns_parts_with_weights(pool, functions):
     terms = {"mine": {"function": f"{functions}:parts", "weight": 0.5, "parts": {"short": 0.1}}}
     assert rewards(pool, terms, rollout(RIGHT)) == [pytest.approx(1.0 + 0.5 * 12 + 0.1)]
+
+
+@pytest.mark.parametrize("name", ["array", "tensor"])
+def test_a_function_may_return_an_array_or_a_tensor(pool, functions, name):
+    terms = {"mine": {"function": f"{functions}:{name}", "parts": {"other": 0.0} if name == "tensor"
+                      else {}}}  # fmt: skip
+    assert rewards(pool, terms, rollout(RIGHT), rollout(WRONG)) == [1.25, 0.25]
+
+
+def test_a_function_gets_what_trl_offers_where_it_names_it(pool, functions):
+    term = RewardTerm(function=f"{functions}:of_trl")
+    one, other = (replace(rollout(RIGHT), policy_version=version) for version in (4, 6))
+    verdicts = FunctionJudge("mine", term)([one, other])
+    assert [v.components for v in verdicts] == [{"mean_length": 7.0, "value": 3.0}] * 2
+    assert [v.score for v in verdicts] == [1.0, 1.0]
 
 
 def test_what_a_function_cannot_judge_has_no_reward(pool, functions):
