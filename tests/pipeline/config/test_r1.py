@@ -46,6 +46,18 @@ def test_what_is_laid_over_wins_over_the_list():
     assert (step.recipe.steps, step.recipe.seed) == (9, 3)
 
 
+def test_what_is_laid_over_a_mapping_or_a_section_that_the_stage_leaves_out_keeps_the_rest():
+    pairs = {"name": "dpo", "recipe": "tiny/dpo", "take": {"start": "base.checkpoint"}}
+    listed = recipe(BASE, ZERO, pairs)
+    over = {"zero": {"problems.programs": 0.25}, "dpo": {"rollout.max_tokens": 9}}
+    _, zero, dpo = (step.recipe for step in steps(listed, over))
+    assert zero.problems == {"arithmetic": 1.0, "programs": 0.25}
+    assert zero.evaluation.sources == ("arithmetic", "programs")
+    assert (dpo.rollout.prompts, dpo.rollout.max_tokens) == (32, 9)
+    only = {"zero": {"problems.programs": 1, "problems.arithmetic": 0}}
+    assert steps(listed, only)[1].recipe.problems == {"programs": 1.0}
+
+
 def test_hyphens_of_fields_are_underscores_and_names_stay_as_they_are():
     over = {"zero": {"problems.my-set": 1, "optimizer.learning-rate": 0.5}, "*": {"seed": 1}}
     over["zero"] |= {"sets.my-set.path": "a.jsonl", "sets.my-set.held-out": 0.1}
