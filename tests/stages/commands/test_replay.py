@@ -31,6 +31,10 @@ ALGORITHMS = {
     "lora": {"minibatches": 2},
     "process": {"minibatches": 2, "advantage": "process"},
 }
+LETTERS = """
+def letters(completions, **columns):
+    return [len(text) % 10 / 10 for text in completions]
+"""
 UNMIXED = {"dynamic_sampling": 1}  # an untrained model answers no question right
 
 
@@ -48,7 +52,7 @@ def values(start, algorithm):
             "schedule": "cosine",
             "muon_learning_rate": 0.001 if algorithm == "muon" else 0.0,
         },
-        "algorithm": (ALGORITHMS | {"unmixed": UNMIXED})[algorithm],
+        "algorithm": (ALGORITHMS | {"unmixed": UNMIXED, "letters": {}})[algorithm],
         "reward": {"control": "random"},  # an untrained model earns nothing else
         "sampler": {"engine": "torch"},
         "evaluation": {"problems": 2, "samples": 1},
@@ -66,7 +70,12 @@ def recorded(tiny_checkpoint, lent_pool, tmp_path_factory):
         if algorithm not in made:
             folder = tmp_path_factory.mktemp(algorithm)
             recipe = folder / "recipe.yaml"
-            recipe.write_text(yaml.safe_dump(values(tiny_checkpoint(), algorithm)))
+            asked = values(tiny_checkpoint(), algorithm)
+            if algorithm in ("process", "letters"):  # scores of steps suit no control
+                (folder / "rewards.py").write_text(LETTERS)
+                function = {"function": f"{folder}/rewards.py:letters"}
+                asked["reward"] = {"terms": {"letters": function}}
+            recipe.write_text(yaml.safe_dump(asked))
             with pytest.MonkeyPatch.context() as patched:
                 patched.setattr(grade, "VerifierPool", lambda *_, **__: lent_pool)
                 assert main(["zero", str(recipe), "--output", str(folder / "run")]) == 0
@@ -165,7 +174,7 @@ def test_steps_are_scored_again_only_where_the_record_has_no_scores(
     monkeypatch.setattr(replay, "with_step_scores", scored)
     assert replayed(recorded("process"), tmp_path / "same")[0] == 0 and asked == []
     flags = ["--algorithm.preset", "grpo_process"]
-    assert replayed(recorded("grpo"), tmp_path / "other", *flags)[0] == 0
+    assert replayed(recorded("letters"), tmp_path / "other", *flags)[0] == 0
     assert asked == [16] * 3
 
 
