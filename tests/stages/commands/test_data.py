@@ -1,10 +1,13 @@
 """`veriloop data`: sets are shown, checked by their own answers, cleaned and handed on."""
 
 import json
+import re
+from pathlib import Path
 
 import pytest
 
 from veriloop.data.columns import raw_rows
+from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.stages.cli import main
 from veriloop.stages.commands import data_check
@@ -234,7 +237,17 @@ def test_help_is_there_for_the_command_and_each_verb(capsys):
     assert "usage: veriloop data [-h] {show,check,decontaminate,export}" in capsys.readouterr().out
     for verb in ("show", "check", "decontaminate", "export"):
         assert main(["data", verb, "--help"]) == 0
-        assert f"usage: veriloop data {verb}" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert f"usage: veriloop data {verb}" in shown
+        flags = " ".join(shown.replace("│", " ").split())
+        assert f"how to read the answer of an unknown set: {', '.join(READERS)}" in flags
+
+
+def test_the_page_describes_every_way_to_read_an_answer():
+    page = (Path(__file__).parents[3] / "docs/data.md").read_text()
+    table = page.split("\n| `read` | ")[1].split("\n\n")[0].splitlines()[2:]
+    named = [re.findall(r"`(\w+)`", row.split(" | ")[0]) for row in table]
+    assert sorted(name for names in named for name in names) == sorted(READERS)
 
 
 def test_a_set_of_which_nothing_was_judged_is_not_sound(lent, capsys, tmp_path):
