@@ -79,7 +79,7 @@ def run(options: Options) -> Evaluation:
             samples=options.samples,
             temperature=options.temperature,
         )
-        require_known_sources(options.sources)
+        _require_sources(options.sources)
         check_template(options.template)
     except ValidationError as mistake:
         raise RecipeError(f"flags:\n{explain(mistake, EvaluationConfig)}") from mistake
@@ -104,6 +104,16 @@ def run(options: Options) -> Evaluation:
         template=options.template,
         system=system,
     )
+
+
+def _require_sources(names: Sequence[str]) -> None:
+    """Raise ValueError for the first name that is no source, with the way to ask a file's rows."""
+    try:
+        require_known_sources(names)
+    except ValueError as unknown:
+        raise ValueError(
+            f"{unknown}. A file of your own: --set NAME=PATH, without --sources"
+        ) from None
 
 
 def command(words: Sequence[str]) -> int:
