@@ -188,7 +188,7 @@ def test_the_source_of_conversations_is_nothing_they_say(capsys, tmp_path):
     rows, exam = said("Is this one?", "rows.jsonl"), said("Is that two?", "exam.jsonl")
     words = ["data", "decontaminate", "mixture_of_thoughts", "--path", rows, "--size", "2"]
     assert main([*words, "--against", f"mixture_of_thoughts={exam}"]) == 0
-    assert "1 rows, 1 of them clean" in capsys.readouterr().out
+    assert "1 row, 1 of them clean" in capsys.readouterr().out
 
 
 def test_conversations_are_cleaned_by_all_they_say(gsm8k, capsys, tmp_path):
@@ -201,7 +201,7 @@ def test_conversations_are_cleaned_by_all_they_say(gsm8k, capsys, tmp_path):
     exam = gsm8k(("Ann has three pears and buys two more of them.", 5))
     words = ["data", "decontaminate", "mixture_of_thoughts", "--path", str(path)]
     assert main([*words, "--against", f"gsm8k={exam}", "--size", "6"]) == 0
-    assert "1 rows, 0 of them clean" in capsys.readouterr().out
+    assert "1 row, 0 of them clean" in capsys.readouterr().out
 
 
 def test_an_exported_file_is_shown_like_any_other(gsm8k, capsys, tmp_path):
@@ -209,7 +209,7 @@ def test_an_exported_file_is_shown_like_any_other(gsm8k, capsys, tmp_path):
     words = ["data", "export", path, "--of", "gsm8k", "--to", "verl", "--output", str(out)]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert f"{out}: 1 rows for verl\nnot used: 1 the answer is not a number\n" == shown
+    assert f"{out}: 1 row for verl\nnot used: 1 the answer is not a number\n" == shown
     assert main(["data", "show", str(out)]) == 0
     assert 'gsm8k/train/0  math_answer\nOne?\nreference: {"answer": "1"}' in capsys.readouterr().out
     assert main(words) == 2
