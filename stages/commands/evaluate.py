@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 from pydantic import ValidationError
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.checkpoints import find_checkpoint, positions_at
 from veriloop.pipeline.config.fields import Count, Temperature
 from veriloop.pipeline.config.load import explain
@@ -130,7 +131,7 @@ def command(words: Sequence[str]) -> int:
         print(f"{name:<{width}}{e.value:.3f}  [{e.low:.3f}, {e.high:.3f}]  n={e.n}")
     print(f"{'length':<{width}}{result.mean_length:.1f} tokens, {result.truncated:.1%} cut off")
     if result.failed:
-        print(f"{'not judged':<{width}}{result.failed} answers; they are in no estimate")
+        print(f"{'not judged':<{width}}{counted(result.failed, 'answer')}, in no estimate")
     if options.json:
         Path(options.json).write_text(json.dumps(result.flat(), indent=1))
     return 0

@@ -155,31 +155,6 @@ def test_an_unknown_flag_names_the_nearest(flag, nearest, capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("--sampler.apart false", "--sampler.apart false: a switch takes no value"),
-        ("--sampler.apart=True", "--sampler.apart True: a switch takes no value"),
-        ("--sampler.no-apart yes", "--sampler.no-apart yes: a switch takes no value"),
-        ("--no-sampler.apart", "no flag --no-sampler.apart"),
-        ("--no-sampler.apart true", "no flag --no-sampler.apart"),
-    ],
-)
-def test_a_switch_that_is_written_otherwise_is_refused_with_its_two_forms(words, said):
-    with pytest.raises(RecipeError) as told:
-        flags(*words.split())
-    forms = "; write --sampler.apart to turn it on, --sampler.no-apart to turn it off"
-    assert str(told.value) == said + forms
-
-
-def test_switches_are_turned_on_and_off_by_their_flags_alone():
-    recipe = flags("--sampler.apart", "--no-tensorboard", "--trainer.no-share-prompts")
-    assert recipe.sampler.apart
-    assert not recipe.tensorboard and not recipe.trainer.share_prompts
-    with pytest.raises(RecipeError, match="write --tensorboard to turn it on, --no-tensorboard to"):
-        flags("--no-tensorboard", "off")
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
         (("--rollout.prompts", "four"), ("--rollout.prompts", "'four'", "INT")),
         (("--sampler.engine", "vlm"), ("--sampler.engine", "'vlm'", "'auto', 'vllm', 'torch'")),
         (("--optimizer.betas", "0.9"), ("--optimizer.betas", "Expected 2 values")),
