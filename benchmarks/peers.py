@@ -41,8 +41,8 @@ PEERS = (
             Fault(
                 what="labels come from any column",
                 file="verifiers/adapters/trl.py",
-                old="find_label(columns, column)",
-                new="find_label(columns)",
+                old="find_label(data, column, verifier)",
+                new="find_label(data)",
             ),
         ),
     ),

@@ -1,8 +1,9 @@
-"""The help of a stage command: one line per flag, from the JSON schema of the recipe."""
+"""The help of a stage command: one line per flag, from the JSON schema of the recipe. What it says
+of switches is held against the flags."""
 
 import re
-from collections.abc import Iterator, Mapping
-from itertools import groupby
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby, pairwise
 from typing import Any, NamedTuple
 
 from veriloop.pipeline.config.registry import STAGES, Recipe
@@ -21,6 +22,7 @@ RUN_FLAGS = {  # of every stage command, besides the fields of its recipe
 }
 UNGROUPED = ("problems", "sandbox", "checkpoint")  # mappings of names, and few flags
 FOLDED = {"cluster", "sampler"}  # sections of which the whole help shows one line
+_ON_OR_OFF = {"true", "false", "yes", "no", "on", "off"}
 _METAVARS = {"integer": "INT", "number": "FLOAT", "string": "TEXT", "object": "KEY VALUE ..."}
 
 
@@ -66,6 +68,24 @@ def recipe_flags(recipe: Recipe) -> list[Flag]:
     """The fields that flags set; entries of mappings are those of this recipe."""
     schema = STAGES[recipe.stage].model_json_schema()
     return list(_leaves(schema, schema["$defs"], recipe.model_dump(mode="json"), ""))
+
+
+def require_plain_switches(words: Sequence[str], recipe: Recipe) -> None:
+    """Raise RecipeError for a switch of the recipe with a value (`--sampler.apart false`) or with
+    `no-` in front of its section (`--no-sampler.apart`), with the flags to write instead."""
+    for word, after in pairwise([*words, ""]):
+        flag, _, value = word.partition("=")
+        value = value or after
+        misplaced = flag.startswith("--no-") and "." in flag
+        if not flag.startswith("--") or not (misplaced or value.lower() in _ON_OR_OFF):
+            continue  # most words: the schema takes a while
+        switches = {f.path for f in recipe_flags(recipe) if f.schema.get("type") == "boolean"}
+        path = flag.removeprefix("--").removeprefix("no-").replace("-", "_").replace(".no_", ".")
+        if path in switches:
+            section, dot, name = path.replace("_", "-").rpartition(".")
+            on, off = f"--{section}{dot}{name}", f"--{section}{dot}no-{name}"
+            wrong = f"no flag {flag}" if misplaced else f"{flag} {value}: a switch takes no value"
+            raise RecipeError(f"{wrong}; write {on} to turn it on, {off} to turn it off")
 
 
 def _leaves(

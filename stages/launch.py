@@ -49,7 +49,7 @@ from veriloop.pipeline.training.stop import CommandSignals, stop_with_launcher
 from veriloop.stages.commands.parse import PluginOptions, unchecked
 from veriloop.stages.commands.report import reported
 from veriloop.stages.dict_flags import split_flags
-from veriloop.stages.flag_help import stage_help
+from veriloop.stages.flag_help import require_plain_switches, stage_help
 from veriloop.stages.publish import push_all, repo_of
 from veriloop.stages.resumption import Kind, allowing
 from veriloop.stages.summary import table
@@ -95,6 +95,7 @@ def parse(stage: str, words: Sequence[str]) -> Options[Recipe]:
         print(stage_help(recipe, words[0], _section_after_help(words)))
         raise SystemExit(0)
     others, mapped = split_flags(words[1:], recipe)
+    require_plain_switches(others, recipe)
     kind = STAGES[stage]
     options = tyro.cli(
         Options[kind],

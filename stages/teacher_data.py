@@ -11,6 +11,7 @@ from typing import Any
 
 from veriloop.data.card import card_of, hash_of, read_card, write_data
 from veriloop.data.columns import raw_rows
+from veriloop.data.counts import counted
 from veriloop.data.decontaminate import Overlap, texts_of
 from veriloop.data.problem import Problem
 from veriloop.data.sources import source_of
@@ -60,7 +61,7 @@ def collect_data(
     card = read_card(path)
     # A stage that has begun to train goes on with its data; `evaluation` may have changed since.
     if card is not None and (stage.saved is not None or is_current(card, asked, recipe)):
-        print(f"data: {card['rows']} rows from an earlier run")
+        print(f"data: {counted(card['rows'], 'row')} from an earlier run")
         return _outputs(path)
     held_out = _held_out(recipe)
     collected, facts = _sample(
@@ -78,7 +79,10 @@ def collect_data(
         **more,
     }
     write_data(path, rows, facts)
-    print(f"data: {len(rows)} rows in {path}; dropped {json.dumps(dict(collected.dropped))}")
+    print(
+        f"data: {counted(len(rows), 'row')} in {path}; "
+        f"dropped {json.dumps(dict(collected.dropped))}"
+    )
     return _outputs(path)
 
 

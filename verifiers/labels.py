@@ -49,14 +49,24 @@ def names_verifier(label: Any) -> bool:
     return isinstance(plain, Mapping) and "verifier" in plain
 
 
-def find_label(row: Mapping[str, Any], column: str = "") -> Any:
+def find_label(row: Mapping[str, Any], column: str = "", verifier: str = "") -> Any:
     """The label of a row: from `column`, else from the first of COLUMNS that exists, else None.
 
-    Raises KeyError if `column` does not exist.
+    Raises KeyError if `column` does not exist, and ValueError if none of COLUMNS exists and
+    `verifier`, if one is given, reads a reference.
     """
     if column and column not in row:
         raise KeyError(f"no column {column!r}; the columns are {sorted(row)}")
-    return next((row[name] for name in ((column,) if column else COLUMNS) if name in row), None)
+    for name in (column,) if column else COLUMNS:
+        if name in row:
+            return row[name]
+    if verifier and get(verifier).example.reference:
+        raise ValueError(
+            f"verifier {verifier!r} needs a label, but the row has no column "
+            f"{', '.join(COLUMNS[:-1])} or {COLUMNS[-1]}; its columns are {sorted(row)}: "
+            "name the one with the label by column="
+        )
+    return None
 
 
 def response_of(query: str, prompt: str) -> str:

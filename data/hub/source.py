@@ -8,6 +8,7 @@ from random import Random
 from typing import Any
 
 from veriloop.data.arithmetic import Split
+from veriloop.data.counts import counted
 from veriloop.data.decontaminate import Overlap, words
 from veriloop.data.hub.files import held_out_split, rows, training_split
 from veriloop.data.hub.layout import Layout
@@ -173,7 +174,9 @@ def _require_split(spec: SourceSpec, layout: Layout, path: str, split: str, aim:
     reader = _reader(spec, layout, path, split, 0)
     if next(iter(reader), None) is None:
         reasons = "".join(f"; {count:,} {reason}" for reason, count in reader.dropped.items())
-        raise ValueError(f"no question {aim}: split {split!r} has {reader.rows:,} rows{reasons}")
+        raise ValueError(
+            f"no question {aim}: split {split!r} has {counted(reader.rows, 'row')}{reasons}"
+        )
 
 
 def _require_shares(spec: SourceSpec, layout: Layout, split: str, asked: Collection[Split]) -> None:

@@ -20,9 +20,20 @@ class Comparison:
     use: str
 
 
+def comparison_of(name: str) -> Comparison:
+    """The texts on an algorithm; for one without an entry in COMPARISONS, where to write it."""
+    missing = Comparison(
+        needs="not described: add an entry to COMPARISONS in pipeline/config/comparison.py",
+        strengths="",
+        weaknesses="",
+        use="",
+    )
+    return COMPARISONS.get(name, missing)
+
+
 def rows(names: Sequence[str]) -> list[tuple[str, ...]]:
-    """The rows under HEADER of some of the names in COMPARISONS."""
-    texts = ((name, COMPARISONS[name]) for name in names)
+    """The rows under HEADER of algorithms, given by name."""
+    texts = ((name, comparison_of(name)) for name in names)
     return [(name, c.needs, c.strengths, c.weaknesses, c.use) for name, c in texts]
 
 

@@ -52,7 +52,7 @@ class SetConfig(Part):
     verifier: str = ""
     """Verifier of the answers, by name."""
     read: str = "text"
-    """How the answer is parsed: text, plain, number, hashes, boxed, ..."""
+    """How the answer is parsed: text, plain, number, hashes, boxed, or as tests of a program."""
     language: str = "en"
     """Language of the questions, ISO 639-1."""
     gym: str = ""

@@ -71,6 +71,10 @@ def unread(algorithm: Any) -> dict[str, str]:
         for name in dict.fromkeys(name for reads in table.values() for name in reads):
             values = " or ".join(value for value, reads in table.items() if name in reads)
             readers.setdefault(name, []).append(f"{choice}: {values}{condition}")
+    for function, declared in own.items():  # it reads the others only if it says so
+        listed = ", ".join(declared) or "nothing"
+        for name in (name for name in OF_OBJECTIVES if name not in declared):
+            readers[name].append(f"or by {function} if its `reads`, now {listed}, lists it")
     read = {name for _, value, table, _ in rows for name in table.get(value, ())}
     return {name: ", ".join(which) for name, which in readers.items() if name not in read}
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.cluster import cluster_of
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
@@ -245,14 +246,17 @@ def _trainer(
     weights = "bf16, adapters in float32" if frozen else "float32"
     if trainer.lora.base != "full":
         weights = f"nf4 under adapters in float32, others {'bf16' if frozen else 'float32'}"
-    passes = f"{trainer.rows} rows, {positions:,} positions, {SHORT[trainer.compute]}"
+    passes = ", ".join(
+        [counted(trainer.rows, "row"), f"{positions:,} positions", SHORT[trainer.compute]]
+    )
+    second = shape.tied and not trainer.lora.rank
     return [
         Part(name="weights", size=sizes["weights"], note=weights),
         Part(name="gradients", size=sizes["gradients"], note="float32", during=updating),
         Part(name="optimizer moments", size=sizes["moments"]),
         Part(name="activations", size=sizes["activations"], note=passes, during=updating),
         Part(name="logits tiles", size=sizes["head"], during=updating,
-             note="and the second gradient of a tied embedding"),
+             note="with the second gradient of the tied embedding" if second else ""),
     ]  # fmt: skip
 
 

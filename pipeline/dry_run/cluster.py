@@ -1,5 +1,6 @@
 """The plan's rows of a recipe that trains on several ranks or samples on servers."""
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.cluster import ClusterConfig, ClusterSamplers
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
 from veriloop.pipeline.config.registry import StageRecipe
@@ -31,8 +32,8 @@ def _server_rows(recipe: Served, sent: float) -> Rows:
     return [
         (
             "servers",
-            f"{_servers(recipe)}; up to {recipe.sampler.max_batch} asks each, "
-            f"{deadlines.answer_s:g} s without any answer",
+            f"{_servers(recipe)}; up to {counted(recipe.sampler.max_batch, 'request')} each; "
+            f"a server silent for {deadlines.answer_s:g} s is left out",
         ),
         _way_row(samplers, size, deadlines.sync_s),
     ]
@@ -54,7 +55,7 @@ def _servers(recipe: Served) -> str:
     samplers = recipe.cluster.samplers
     if samplers.urls:
         return f"{len(samplers.urls)} vLLM: {', '.join(samplers.urls)}"
-    each = f"{samplers.gpus} GPU{'s' * (samplers.gpus > 1)} each" if samplers.gpus else "on a CPU"
+    each = f"{counted(samplers.gpus, 'GPU')} each" if samplers.gpus else "on a CPU"
     return f"{samplers.count} vLLM, started by Ray ({recipe.cluster.ray}), {each}"
 
 
@@ -95,5 +96,5 @@ def _micro_batches(recipe: RLRecipe) -> str:
     each = -(-responses // (a_row * rows * recipe.cluster.ranks))
     return (
         f"at most {each} on a rank and optimizer step: {responses:,} responses of at most "
-        f"{length:,} tokens, {rows} row{'s' * (rows > 1)} of {row:,}"
+        f"{length:,} tokens, {counted(rows, 'row')} of {row:,}"
     )

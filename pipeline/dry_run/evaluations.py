@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from veriloop.data.counts import counted
 from veriloop.data.problem import GENERAL
 from veriloop.pipeline.config.datasets import SetConfig, gym_task, is_generated
 from veriloop.pipeline.config.sections import EvaluationConfig
@@ -51,7 +52,7 @@ def both_ends(evaluation: EvaluationConfig, questions: Questions) -> str:
     greedy = "1 greedy"
     if GENERAL in questions.by_source:
         greedy += f" except of {GENERAL}"
-    answers = f"({evaluation.samples} samples + {greedy})"
+    answers = f"({counted(evaluation.samples, 'sample')} + {greedy})"
     return f"{questions} held-out problems x {answers} at both ends"
 
 

@@ -6,6 +6,7 @@ import struct
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
+from veriloop.data.counts import counted
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.checkpoints import (
     INDEX,
@@ -153,7 +154,7 @@ def _pretraining_rows(recipe: BaseRecipe) -> Rows:
     tokens = recipe.steps * recipe.tokens_per_step
     return [
         ("parameters", f"{count:,}"),
-        ("tokens", f"{recipe.steps:,} steps x {recipe.tokens_per_step:,} = {tokens:,}"),
+        ("tokens", f"{counted(recipe.steps, 'step')} x {recipe.tokens_per_step:,} = {tokens:,}"),
         ("arithmetic", f"6 x parameters x tokens = {6 * count * tokens / 1e12:.1f} TFLOP"),
         ("training memory", f"{16 * count / MIB:,.1f} MiB: weights, gradients, optimizer (fp32)"),
     ]
@@ -170,14 +171,17 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
     prompts = recipe.steps * rollout.prompts
     replaced = f"; up to {tries} times as many sampled, with dynamic_sampling" * (tries > 1)
     return [
-        ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
-                            f"{rollouts:,}"),
-        ("optimizer steps", f"{depth} a step, of {rollouts // minibatches} responses each"
+        ("rollouts a step", f"{counted(rollout.prompts, 'prompt')} x "
+                            f"{rollout.per_prompt} responses = {rollouts:,}"),
+        ("optimizer steps", f"{depth} a step, of "
+                            f"{counted(rollouts // minibatches, 'response')} each"
                             + f", in {algorithm.epochs} epochs" * (algorithm.epochs > 1)),
-        ("off-policy depth", f"{late + depth - 1} updates between sampling and the last mini-batch"
+        ("off-policy depth", f"{counted(late + depth - 1, 'update')} between sampling and the "
+                             "last mini-batch"
                              + f", {late} of them as rollout.ahead={rollout.ahead}" * (late > 0)),
-        ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts, "
-                      f"{prompts:,} prompts, {updates:,} optimizer steps{replaced}"),
+        ("whole run", f"{counted(recipe.steps, 'step')} = {recipe.steps * rollouts:,} rollouts, "
+                      f"{counted(prompts, 'prompt')}, {counted(updates, 'optimizer step')}"
+                      f"{replaced}"),
         ("tokens", f"at most {tries * rollouts * rollout.max_tokens:,} sampled a step, "
                    f"{tries * recipe.steps * rollouts * rollout.max_tokens:,} in all"),
         ("reference", _reference(recipe, updates)),
@@ -195,7 +199,8 @@ def _reference(recipe: RLRecipe, updates: int) -> str:
         return "the starting policy, never replaced"
     due = math.ceil(every / depth) * depth  # replaced between rollouts only
     rounded = "" if due == every else f" ({every} rounded up to whole rollouts)"
-    return f"replaced every {due} optimizer steps{rounded}, {updates // due} times"
+    times = counted(updates // due, "time")
+    return f"replaced every {counted(due, 'optimizer step')}{rounded}, {times}"
 
 
 def _evaluation(recipe: RLRecipe) -> str:
@@ -204,9 +209,10 @@ def _evaluation(recipe: RLRecipe) -> str:
     ends = both_ends(evaluation, questions)
     if not evaluation.every:
         return ends
-    times = (recipe.steps - 1) // evaluation.every
+    every = counted(evaluation.every, "step")
+    times = counted((recipe.steps - 1) // evaluation.every, "time")
     problems = min(evaluation.during, questions.number)
-    return f"{ends}, {problems} x 1 sample every {evaluation.every} steps between, {times} times"
+    return f"{ends}, {problems} x 1 sample every {every} between, {times}"
 
 
 def set_rows(names: Sequence[str], sets: Mapping[str, SetConfig]) -> Rows:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from veriloop.data.counts import counted
 from veriloop.data.generated_rows import GENERATED
 from veriloop.data.hub.files import FILES
 from veriloop.pipeline.config.distill import DistillRecipe
@@ -29,7 +30,7 @@ def supervised_rows(recipe: SupervisedRecipe) -> Rows:
     """(quantity, derivation) rows."""
     rows = [("data", _data(recipe.data))] if isinstance(recipe, SFTRecipe) else _collected(recipe)
     rows += _optimizer(recipe)
-    rows.append(("held out", f"{recipe.data.held_out} rows"))
+    rows.append(("held out", counted(recipe.data.held_out, "row")))
     if recipe.examine:
         questions = Questions.of(recipe.evaluation, recipe.sets)
         rows.append(("evaluation", both_ends(recipe.evaluation, questions)))
@@ -74,8 +75,9 @@ def _on_policy(recipe: DistillRecipe) -> Rows:
         ("loss", divergence),
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
-        ("optimizer steps", f"{minibatches} a step, of {rollouts // minibatches} responses each"),
-        ("whole run", f"{recipe.steps} steps = {recipe.steps * rollouts:,} rollouts"),
+        ("optimizer steps", f"{minibatches} a step, of "
+                            f"{counted(rollouts // minibatches, 'response')} each"),
+        ("whole run", f"{counted(recipe.steps, 'step')} = {recipe.steps * rollouts:,} rollouts"),
     ]  # fmt: skip
 
 
@@ -106,10 +108,14 @@ def _preference(recipe: PreferenceRecipe) -> Rows:
     unit = "answers" if recipe.loss.name == "kto" else "pairs"
     return [
         ("loss", f"{recipe.loss.name}, {_reference(recipe)}"),
-        ("schedule", f"{schedule.name}: {schedule.rounds} rounds x {schedule.epochs} epochs"),
+        (
+            "schedule",
+            f"{schedule.name}: {counted(schedule.rounds, 'round')} x "
+            f"{counted(schedule.epochs, 'epoch')}",
+        ),
         ("data", sampled if schedule.samples else _preference_data(recipe.data)),
         ("optimizer steps", f"of {recipe.batch} {unit} each"),
-        ("measured on", f"{recipe.data.held_out} held-out rows"),
+        ("measured on", counted(recipe.data.held_out, "held-out row")),
     ]
 
 
@@ -153,8 +159,11 @@ def _reward(recipe: RewardModelRecipe) -> Rows:
     return [
         ("loss", recipe.loss),
         ("data", _preference_data(recipe.data)),
-        ("optimizer steps", f"of {recipe.batch} rows each, {recipe.epochs} epochs"),
-        ("measured on", f"{recipe.data.held_out} held-out rows"),
+        (
+            "optimizer steps",
+            f"of {counted(recipe.batch, 'row')} each, {counted(recipe.epochs, 'epoch')}",
+        ),
+        ("measured on", counted(recipe.data.held_out, "held-out row")),
         ("zero point", zero),
     ]
 
@@ -162,20 +171,23 @@ def _reward(recipe: RewardModelRecipe) -> Rows:
 def _data(data: SFTDataConfig) -> str:
     if isinstance(data, WorkedDataConfig) and data.problems:
         return f"{data.rows:,} worked solutions of {', '.join(data.problems)}"
-    rows = f"{data.rows:,} rows" if data.rows else "every row"
+    rows = counted(data.rows, "row") if data.rows else "every row"
     is_file_name = Path(data.source).suffix in FILES  # else a file that a stage will name
     missing = is_file_name and data.source not in GENERATED and not Path(data.source).is_file()
     return f"{rows} of {data.source}{' (not found)' if missing else ''}"
 
 
 def _preference_data(data: PreferenceDataConfig) -> str:
-    rows = f"{data.rows:,} rows" if data.rows else "every row but the held-out ones"
+    rows = counted(data.rows, "row") if data.rows else "every row but the held-out ones"
     return f"{rows} of {data.source}"
 
 
 def _optimizer(recipe: SupervisedRecipe | DistillRecipe) -> Rows:
     return [
-        ("optimizer steps", f"of {recipe.batch} rows each, {recipe.epochs} epochs"),
+        (
+            "optimizer steps",
+            f"of {counted(recipe.batch, 'row')} each, {counted(recipe.epochs, 'epoch')}",
+        ),
         ("learning rate", _learning_rate(recipe.optimizer)),
     ]
 

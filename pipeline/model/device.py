@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.errors import RecipeError
 
 CPU = torch.device("cpu")
@@ -44,7 +45,7 @@ def find_device(name: str, setting: str) -> torch.device:
 def describe(device: torch.device) -> str:
     """The device for display."""
     if device.type == "cpu":
-        return f"CPU, {torch.get_num_threads()} threads"
+        return f"CPU, {counted(torch.get_num_threads(), 'thread')}"
     gpu = torch.cuda.get_device_properties(device)
     return f"{device} ({gpu.name}, {gpu.total_memory / 2**30:.0f} GiB)"
 

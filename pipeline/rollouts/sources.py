@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any
 
 from veriloop.data.arithmetic import Split
+from veriloop.data.counts import counted
 from veriloop.data.decontaminate import Overlap
 from veriloop.data.gym import GymSource
 from veriloop.data.hub.source import (
@@ -106,7 +107,8 @@ def one_of_each(sources: Sources, names: Iterable[str], seed: int) -> list[Probl
 def summary_lines(facts: Facts) -> list[str]:
     """One line for each set."""
     return [
-        f"{name}: {counts['learned']:,} questions to learn from, {counts['held_out']:,} held out"
+        f"{name}: {counted(counts['learned'], 'question')} to learn from, "
+        f"{counts['held_out']:,} held out"
         + "".join(f"; {count:,} {reason}" for reason, count in sorted(counts["dropped"].items()))
         for name, counts in facts.items()
     ]

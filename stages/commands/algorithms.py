@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any, Literal
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
-from veriloop.pipeline.config.comparison import COMPARISONS, HEADER, rows
+from veriloop.pipeline.config.comparison import HEADER, comparison_of, rows
 from veriloop.pipeline.config.presets import DISTILLATIONS, PREFERENCES, PRESETS, Model, Preset
 from veriloop.pipeline.dry_run.memory import bytes_per_parameter, parse_size
 from veriloop.pipeline.errors import RecipeError, did_you_mean
@@ -90,7 +90,7 @@ def counted(options: Options) -> str:
 
 def described(name: str, options: Options) -> str:
     """Everything about one algorithm."""
-    preset, words = ALL[name], COMPARISONS[name]
+    preset, words = ALL[name], comparison_of(name)
     memory, before = memory_of(name, options)
     by_model = ", ".join(f"{model} {gib:,.1f}" for model, gib in memory.items())
     facts = {

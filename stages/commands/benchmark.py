@@ -12,6 +12,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
+from veriloop.data.counts import counted
 from veriloop.data.problem import Problem
 from veriloop.pipeline.config.checkpoints import find_checkpoint, positions_at
 from veriloop.pipeline.evaluation.answer_store import AnswerFile, sample_missing
@@ -101,11 +102,12 @@ def _evaluate_set(
 ) -> SetMetrics:
     problems, samples = plan.exam.problems, plan.sampling.per_prompt
     for reason, count in plan.exam.dropped.items():
-        print(f"{plan.exam.name}: {count:,} rows left out: {reason}")
+        print(f"{plan.exam.name}: {counted(count, 'row')} left out: {reason}")
     with AnswerFile(answers_path(Path(options.output), facts), facts) as file:
         stored = sum(min(samples, len(file.answers_to(problem.id))) for problem in problems)
         print(
-            f"{plan.exam.name}: {len(problems):,} questions, {samples} answers to each of up to "
+            f"{plan.exam.name}: {counted(len(problems), 'question')}, {counted(samples, 'answer')} "
+            "to each of up to "
             f"{plan.sampling.max_tokens:,} tokens; {stored:,} answers are in {file.path}",
             flush=True,
         )

@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import tyro
 
 from veriloop.data.hub.benchmark_set import BenchmarkSet, load_benchmark_set
+from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.fields import Count
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.config.user_code import check_template, template_identity
@@ -145,7 +146,8 @@ def _exam_plan(
         )
         ks = _ks(options, sampling.per_prompt)
     except (ValueError, FileNotFoundError) as mistake:
-        raise RecipeError(f"--set {word}: {mistake}") from mistake
+        path = "" if "=" in word or word in SETS else ". A file of your own: --set NAME=PATH"
+        raise RecipeError(f"--set {word}: {mistake}{path}") from mistake
     return ExamPlan(
         exam=whole if options.limit is None else whole.first(options.limit),
         sampling=sampling,

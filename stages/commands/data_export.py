@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from veriloop.data.card import write_data
+from veriloop.data.counts import counted
 from veriloop.data.decontaminate import SIZE, Overlap, texts_of
 from veriloop.data.hub import trainer_formats
 from veriloop.data.hub.export import Exporter, ExportFormat, require_writable, write
@@ -61,7 +62,10 @@ def decontaminate(options: Decontaminate) -> int:
         else:
             clean.append(trainer_formats.trl(entry.problem) if isinstance(entry, Entry) else entry)
     used = reading.rows - reading.dropped.total()
-    print(f"{reading.name}, split {reading.split}: {used:,} rows, {len(clean):,} of them clean")
+    print(
+        f"{reading.name}, split {reading.split}: {counted(used, 'row')}, "
+        f"{len(clean):,} of them clean"
+    )
     for name, overlap in held_out.items():
         of = f"split {exams[name].split}, {overlap.texts:,} texts"
         texts = f"{options.size} words or a formula with {name} ({of})"
@@ -81,7 +85,7 @@ def export(options: Export) -> int:
     rows = Exporter(open_rows(options), to, tokens)
     require_writable(output, to)
     count = write(output, rows)
-    print(f"{output}: {count:,} rows for {to}")
+    print(f"{output}: {counted(count, 'row')} for {to}")
     for reason, dropped in rows.dropped.most_common():
         print(f"not used: {dropped:,} {reason}")
     return 0
@@ -137,4 +141,4 @@ def _write_clean(
     }
     output.parent.mkdir(parents=True, exist_ok=True)
     write_data(output, rows, facts)
-    print(f"{output}: {len(rows):,} rows")
+    print(f"{output}: {counted(len(rows), 'row')}")

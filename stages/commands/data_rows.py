@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from veriloop.data.hub.files import FILES
 from veriloop.data.hub.load import ProblemReader, read
+from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.load import explain
@@ -39,7 +40,10 @@ class Rows(PluginOptions):
     question: tuple[str, ...] = ()  # prompt of an unknown set, as in "{column}"
     answer: str = ""  # column with the answers of an unknown set
     verifier: str = ""  # verifier of an unknown set
-    read: str = "text"  # how to read the answer of an unknown set
+    read: Annotated[
+        str,
+        tyro.conf.arg(help=f"how to read the answer of an unknown set: {', '.join(READERS)}"),
+    ] = "text"
 
 
 def open_rows(options: Rows, limit: int = 0) -> ProblemReader:

@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 from pydantic import ValidationError
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.checkpoints import find_checkpoint, positions_at
 from veriloop.pipeline.config.fields import Count, Temperature
 from veriloop.pipeline.config.load import explain
@@ -79,7 +80,7 @@ def run(options: Options) -> Evaluation:
             samples=options.samples,
             temperature=options.temperature,
         )
-        require_known_sources(options.sources)
+        _require_sources(options.sources)
         check_template(options.template)
     except ValidationError as mistake:
         raise RecipeError(f"flags:\n{explain(mistake, EvaluationConfig)}") from mistake
@@ -106,6 +107,16 @@ def run(options: Options) -> Evaluation:
     )
 
 
+def _require_sources(names: Sequence[str]) -> None:
+    """Raise ValueError for the first name that is no source, with the way to ask a file's rows."""
+    try:
+        require_known_sources(names)
+    except ValueError as unknown:
+        raise ValueError(
+            f"{unknown}. A file of your own: --set NAME=PATH, without --sources"
+        ) from None
+
+
 def command(words: Sequence[str]) -> int:
     """Print the metrics and write `--json`; with --set, evaluate on published sets instead."""
     if any(word.partition("=")[0] == "--set" for word in words):
@@ -120,7 +131,7 @@ def command(words: Sequence[str]) -> int:
         print(f"{name:<{width}}{e.value:.3f}  [{e.low:.3f}, {e.high:.3f}]  n={e.n}")
     print(f"{'length':<{width}}{result.mean_length:.1f} tokens, {result.truncated:.1%} cut off")
     if result.failed:
-        print(f"{'not judged':<{width}}{result.failed} answers; they are in no estimate")
+        print(f"{'not judged':<{width}}{counted(result.failed, 'answer')}, in no estimate")
     if options.json:
         Path(options.json).write_text(json.dumps(result.flat(), indent=1))
     return 0

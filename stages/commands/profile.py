@@ -11,6 +11,7 @@ from typing import Annotated, Any
 
 import tyro
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.cluster import world_size
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.rl import RLRecipe
@@ -142,8 +143,8 @@ def summary(profile: dict[str, Any]) -> str:
     step, update = (fmean(row[name] for row in rows) for name in ("step_time", "time/update"))
     tokens = fmean(row["completions/mean_length"] for row in rows) * profile["answers"]
     lines = [
-        f"{profile['recipe']}: {len(rows)} steps of {profile['answers']} answers, sampler "
-        f"{profile['sampler']}",
+        f"{profile['recipe']}: {counted(len(rows), 'step')} of {profile['answers']} answers, "
+        f"sampler {profile['sampler']}",
         "",
         waterfall(bars(rows), step),
         "",

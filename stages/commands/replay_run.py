@@ -10,6 +10,7 @@ from typing import Any
 import torch
 import yaml
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.model.policy import save_policy
 from veriloop.pipeline.offline.replay import Replay, Turn, first_difference, first_state, read_turn
@@ -136,8 +137,8 @@ def _verdict(replay: Replay, rows: Sequence[dict[str, Any]], run: Run) -> bool:
     if off is None:
         weights = sum(row["weights_apart"] is not None for row in rows)
         print(
-            f"\nevery number of {len(rows)} turns is the recorded one, bit for bit; so are the "
-            f"weights at {weights} checkpoints"
+            f"\nevery number of {counted(len(rows), 'turn')} is the recorded one, bit for bit; "
+            f"so are the weights at {counted(weights, 'checkpoint')}"
         )
         return True
     name = off["differs"] or "weights"

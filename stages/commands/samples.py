@@ -9,6 +9,7 @@ from typing import Annotated, Any, TextIO
 
 import tyro
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.commands.parse import parse_options
 
@@ -68,9 +69,11 @@ def command(words: Sequence[str]) -> int:
             held_out=options.held_out,
         ),
     )
-    kind = f", {kinds[0]}" if kinds else ""
-    shown = f"{len(selected.answers)} of {selected.matching} answers{kind}"
-    head = f"{selected.stage}, step {selected.step}: {shown}, of {selected.all} in all"
+    chosen = [{"errors": "not judged by a verifier"}.get(kind, kind) for kind in kinds]
+    chosen += [f"in group {options.group}"] if options.group is not None else []
+    of_them = f", {selected.matching:,} of them {' and '.join(chosen)}" if chosen else ""
+    answers = f"{counted(selected.all, 'answer')}{of_them}; {len(selected.answers):,} shown"
+    head = f"{selected.stage}, step {selected.step}: {answers}"
     write([(head, "bold"), *printed(selected.answers, full=options.full)], sys.stdout)
     return 0
 

@@ -29,6 +29,7 @@ CHECKPOINTS = (
     "models/SmolLM2-135M-Instruct",
     "outputs/first/zero/checkpoints/step_000050",
     "outputs/mine/zero/checkpoints/step_000050",
+    "outputs/mine/zero/checkpoints/step_000100",
     "outputs/tiny-zero-1/zero/checkpoints/step_000050",
     "outputs/tiny-reward_model-1/reward_model/checkpoints/step_000064",
     "outputs/demo/zero/checkpoints/step_000030",
@@ -42,6 +43,13 @@ LINES = {
     "mine.jsonl": ROWS,
     "samples.jsonl": ROWS,
     "general.jsonl": ROWS,
+    "exported.jsonl": {  # as `veriloop data export` writes it
+        "id": "questions/train/0",
+        "prompt": [{"role": "user", "content": "What do 4 pens of 3 euros cost?"}],
+        "label": json.dumps(
+            {"verifier": "math_answer", "reference": {"answer": "12"}, "facts": {}}
+        ),
+    },
     "questions.jsonl": {"question": "What do 4 pens of 3 euros cost?", "answer": "12"},
 }
 WORDED = [  # as SVAMP, of which a share is held out

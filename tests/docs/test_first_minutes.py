@@ -122,8 +122,8 @@ def test_an_engineer_with_a_model_and_questions(reader):
     lines = "".join(json.dumps(row) + "\n" for row in rows)
     (reader.here / "questions.jsonl").write_text(lines)
     reader.types(f"veriloop data check questions.jsonl {judged}")
-    examines(reader, reader.command("veriloop doctor --model models/my-base"))
     reader.file("mine.yaml", "yaml", "stage: zero")
+    examines(reader, reader.command("veriloop doctor --recipe mine.yaml --model models/my-base"))
     plan = reader.types("veriloop zero mine.yaml --dry-run")
     assert "32 prompts x 8 responses = 256" in plan and "54 questions to learn from" in plan
     train = "veriloop zero mine.yaml --output outputs/mine"

@@ -1,4 +1,5 @@
-"""Help of the stage commands: short, complete, and in the words of the schema."""
+"""Help of the stage commands: short, complete, and in the words of the schema. And switches, which
+take no value."""
 
 import re
 
@@ -9,9 +10,10 @@ import yaml
 from veriloop.pipeline.config.load import FOLDER, read, shipped
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.registry import STAGES
+from veriloop.pipeline.errors import RecipeError
 from veriloop.stages.cli import GROUPS, main
 from veriloop.stages.flag_help import WIDTH, stage_help
-from veriloop.stages.launch import Options, unchecked
+from veriloop.stages.launch import Options, parse, unchecked
 
 STAGE_COMMANDS = list(GROUPS["train"])
 RECIPES = [str(path) for path in shipped() if not isinstance(read(str(path)), R1Recipe)]
@@ -98,3 +100,33 @@ def test_help_has_a_group_per_section(capsys):
     sections = {"rollout", "algorithm", "reward", "optimizer", "trainer", "evaluation"}
     assert groups[:2] == ["run", "recipe"] and sections < set(groups)
     assert len(groups) == len(set(groups))
+
+
+def switched(*words):
+    """tiny/zero with these flags."""
+    return parse("zero", ["tiny/zero", *words]).recipe
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("--sampler.apart false", "--sampler.apart false: a switch takes no value"),
+        ("--sampler.apart=True", "--sampler.apart True: a switch takes no value"),
+        ("--sampler.no-apart yes", "--sampler.no-apart yes: a switch takes no value"),
+        ("--no-sampler.apart", "no flag --no-sampler.apart"),
+        ("--no-sampler.apart true", "no flag --no-sampler.apart"),
+    ],
+)
+def test_a_switch_that_is_written_otherwise_is_refused_with_its_two_forms(words, said):
+    with pytest.raises(RecipeError) as told:
+        switched(*words.split())
+    forms = "; write --sampler.apart to turn it on, --sampler.no-apart to turn it off"
+    assert str(told.value) == said + forms
+
+
+def test_switches_are_turned_on_and_off_by_their_flags_alone():
+    recipe = switched("--sampler.apart", "--no-tensorboard", "--trainer.no-share-prompts")
+    assert recipe.sampler.apart
+    assert not recipe.tensorboard and not recipe.trainer.share_prompts
+    with pytest.raises(RecipeError, match="write --tensorboard to turn it on, --no-tensorboard to"):
+        switched("--no-tensorboard", "off")

@@ -165,9 +165,7 @@ def test_a_split_whose_rows_are_no_questions_is_refused_before_the_run(here, beg
     sets["mine"]["test"] = str(here / "test.jsonl")
     mine = recipe_with(here / "mine.yaml", sets=sets, problems={"mine": 1.0})
     message = started("zero", mine, *["--dry-run"] * dry)
-    assert (
-        "sets.mine: no question is held out: split 'test' has 1 rows; 1 no #### answer" in message
-    )
+    assert "sets.mine: no question is held out: split 'test' has 1 row; 1 no #### answer" in message
     assert begun == []
 
 

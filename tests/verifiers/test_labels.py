@@ -71,3 +71,15 @@ def test_the_label_column_is_found_or_named():
     assert find_label({"other": 1}) is None
     with pytest.raises(KeyError, match="no column 'mine'; the columns are"):
         find_label({"answer": 1}, "mine")
+
+
+def test_a_missing_label_is_told_with_the_columns_tried_and_those_of_the_row():
+    assert find_label({"answer": 1}, verifier="number") == 1
+    assert find_label({"amount": 1}, "amount", "number") == 1
+    assert find_label({"amount": 1}, verifier="think_format") is None
+    told = (
+        r"verifier 'number' needs a label, but the row has no column solution, answer, "
+        r"ground_truth, label or target; its columns are \['amount', 'text'\].* column=$"
+    )
+    with pytest.raises(ValueError, match=told):
+        find_label({"text": "", "amount": 1}, verifier="number")

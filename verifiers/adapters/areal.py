@@ -15,7 +15,9 @@ from veriloop.verifiers.labels import find_label, problem_for
 class Reward:
     """`reward_fn(prompt, completions, prompt_ids, completion_ids, **row) -> float`.
 
-    `column` of the row holds the label.
+    `column` of the row holds the label, without it the first of
+    `veriloop.verifiers.labels.COLUMNS` that the row has. Raises KeyError for a missing column,
+    ValueError for a missing or unusable label.
     """
 
     def __init__(self, verifier: str, column: str = "", *, on_error: OnError = "raise") -> None:
@@ -32,7 +34,7 @@ class Reward:
         **row: Any,
     ) -> float:
         del prompt_ids, completion_ids
-        label = find_label(row, self._column)
+        label = find_label(row, self._column, self._verifier)
         (verdict,) = judge_tasks([(problem_for(label, self._verifier, prompt=prompt), completions)])
         return score(verdict, self._on_error)
 

@@ -8,17 +8,21 @@ from veriloop.verifiers.adapters.grading import judge_tasks
 from veriloop.verifiers.conversation import last_text
 from veriloop.verifiers.labels import find_label, problem_for
 
+_OF_TRL = ("completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+
 
 def reward(verifier: str, column: str = "") -> Callable[..., list[float | None]]:
     """A reward function named after the verifier; `column` of the data set holds the labels.
 
-    The function raises KeyError for a missing column, ValueError for unusable labels.
+    Without `column` it is the first of `veriloop.verifiers.labels.COLUMNS` that the data set has.
+    The function raises KeyError for a missing column, ValueError for missing or unusable labels.
     """
 
     def function(
         prompts: Sequence[Any], completions: Sequence[Any], **columns: Any
     ) -> list[float | None]:
-        labels = find_label(columns, column) or [None] * len(completions)
+        data = {name: values for name, values in columns.items() if name not in _OF_TRL}
+        labels = find_label(data, column, verifier) or [None] * len(completions)
         tasks = [
             (problem_for(label, verifier, prompt=last_text(prompt)), last_text(completion))
             for prompt, completion, label in zip(prompts, completions, labels, strict=True)

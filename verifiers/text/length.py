@@ -104,7 +104,7 @@ def check(problem: Problem, response: str) -> Verdict:
 
 @verifier(
     "overlong",
-    version="3",
+    version="4",
     reference={"overlong": {"limit": 8, "cache": 4}},
     accepts="<think>Two words</think>no more",
     rejects=("<think>on and on</think> and on and on and on",),
@@ -114,13 +114,16 @@ def check(problem: Problem, response: str) -> Verdict:
 def check_overlong(problem: Problem, response: str) -> Verdict:
     """1 plus DAPO's penalty: 1 up to `limit - cache`, falling linearly to 0 at `limit`.
 
+    The component `penalty` is the score minus 1, also where there is no finished text.
+
     The settings are in `reference["overlong"]`, or else in `facts["overlong"]`: `limit`, `cache`,
     and `unit` and `part` as for the verifier `length`.
     """
     settings = _settings(problem, "overlong")
     length = _measure(problem, response, settings)
     if length is None:
-        return no_answer("no finished text")
+        parts = {"length": 0.0, "penalty": -1.0}  # ending without text avoids none of it
+        return replace(no_answer("no finished text"), components=parts)
     penalty = soft_overlong(length, limit=settings["limit"], cache=settings["cache"])
     parts = {"length": float(length), "penalty": penalty}
     return Verdict(score=1.0 + penalty, detail=f"length {length}", components=parts)

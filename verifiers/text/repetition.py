@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 from veriloop.data.problem import Problem
 from veriloop.verifiers.invisible import without_invisible
@@ -12,6 +13,7 @@ from veriloop.verifiers.verdict import Verdict, no_answer
 SIZE = 3  # default number of words in an n-gram
 LONGEST = 32  # letters of a word; a longer run is split into letters, so that aaaa... repeats
 MAX_CHARS = 400_000
+NOTHING = {"ngrams": 0.0, "distinct_share": 0.0, "penalty": -1.0}  # without finished text
 
 _TAG = re.compile(r"</?(?:think|answer)>")
 _PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+|[^\w\s]")
@@ -39,7 +41,7 @@ def distinct_share(tokens: Sequence[str], size: int) -> float:
 
 @verifier(
     "repetition",
-    version="2",
+    version="3",
     reference={"repetition_ngram": 2},
     accepts="<think>First this, then that.</think> A short answer.",
     rejects=("", " "),
@@ -48,6 +50,8 @@ def distinct_share(tokens: Sequence[str], size: int) -> float:
 )
 def check(problem: Problem, response: str) -> Verdict:
     """The share of distinct n-grams of the whole response; `penalty` is that share minus 1.
+
+    A response without finished text has the share 0, so the penalty -1: ending early avoids none.
 
     `reference["repetition_ngram"]`, or the fact of that name: words in an n-gram, by default 3.
     """
@@ -58,7 +62,7 @@ def check(problem: Problem, response: str) -> Verdict:
     tokens = pieces(response[:MAX_CHARS])
     unfinished = response.count("<think>") > response.count("</think>")
     if unfinished or not any(map(str.isalnum, tokens)):
-        return no_answer("no finished text")
+        return replace(no_answer("no finished text"), components=NOTHING)
     share = distinct_share(tokens, size)
     parts = {
         "ngrams": float(max(0, len(tokens) - size + 1)),

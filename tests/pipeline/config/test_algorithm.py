@@ -197,8 +197,12 @@ def test_a_users_objective_may_read_all_settings_of_objectives_unless_it_declare
     free, declared, wrong = (f"{tmp_path}/mine.py:{n}" for n in ("free", "declared", "wrong"))
     assert AlgorithmConfig(objective=free, clip_low=0.1, dual_clip=3.0)
     assert AlgorithmConfig(objective=declared, clip_high=0.1)
-    with pytest.raises(ValidationError, match=r"clip_low=0.1 is not read by this algorithm"):
+    with pytest.raises(ValidationError) as told:
         AlgorithmConfig(objective=declared, clip_low=0.1)
+    assert (
+        "clip_low=0.1 is not read by this algorithm. It is read with objective: clip or gspo or "
+        f"gspo_token, or by {declared} if its `reads`, now clip_high, lists it. Leave it at 0.2"
+    ) in str(told.value)
     with pytest.raises(ValidationError, match=r"'clip_hihg', .* Did you mean 'clip_high'\? Known"):
         AlgorithmConfig(objective=wrong)
 

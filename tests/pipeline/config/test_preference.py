@@ -102,7 +102,7 @@ def test_only_three_losses_have_no_reference():
     [
         ("dpo", "dpo, the start is the reference, scored once and stored"),
         ("orpo", "orpo, without a reference"),
-        ("curry_dpo", "curriculum: 3 rounds x 1 epochs"),
+        ("curry_dpo", "curriculum: 3 rounds x 1 epoch"),
         ("iterative_dpo", "128 prompts x 8 answers a round, at most 256 pairs, judged by the"),
         ("online_dpo", "- reference"),
         ("kto", "of 64 answers each"),

@@ -52,6 +52,16 @@ def test_batch_arithmetic_by_hand():
     assert told["tokens"] == "at most 1,200 sampled a step, 12,000 in all"
 
 
+def test_a_number_of_one_is_told_in_the_singular():
+    one = {"rollout": {"prompts": 1, "per_prompt": 2, "max_tokens": 50}, "steps": 1}
+    told = rows(zero(**one, algorithm={"minibatches": 2}, evaluation={"samples": 1}))
+    assert told["rollouts a step"] == "1 prompt x 2 responses = 2"
+    assert told["optimizer steps"] == "2 a step, of 1 response each"
+    assert told["off-policy depth"].startswith("1 update between")
+    assert told["whole run"] == "1 step = 2 rollouts, 1 prompt, 2 optimizer steps"
+    assert "x (1 sample + 1 greedy) at both ends" in told["evaluation"]
+
+
 def test_sampling_ahead_and_replaced_groups_are_counted():
     """Rollouts are begun before the 3 updates of the step before; a group is asked 3 times."""
     table = rows(zero(rollout={"prompts": 6, "per_prompt": 4, "max_tokens": 50, "ahead": 1}))
@@ -252,7 +262,8 @@ def test_servers_that_sample_are_named_with_the_bytes_that_they_load(tmp_path):
     saved(model_at(tmp_path) / "model.safetensors", a=[1024, 1024])
     urls = ["http://a:8000", "http://b:8000"]
     found = rows(zero(tmp_path, cluster={"samplers": {"urls": urls}}))
-    assert found["servers"].startswith("2 vLLM: http://a:8000, http://b:8000; up to 512 asks each")
+    assert found["servers"].startswith("2 vLLM: http://a:8000, http://b:8000; up to 512 requests")
+    assert found["servers"].endswith(" each; a server silent for 900 s is left out")
     assert found["weight files"].startswith("4.0 MiB a sync in the run folder")
     assert not {"servers", "weight files"} & rows(zero(tmp_path)).keys()
     sent = rows(zero(tmp_path, cluster={"samplers": {"urls": urls, "weights": "gloo"}}))
@@ -400,6 +411,19 @@ def model_at(folder, **changes):
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(CONFIG | changes))
     return folder
+
+
+@pytest.mark.parametrize(
+    ("tied", "trainer", "second"),
+    [(True, {}, True), (False, {}, False), (True, {"lora": {"rank": 2}}, False)],
+)
+def test_a_second_gradient_of_the_embedding_is_named_where_there_is_one(
+    tmp_path, tied, trainer, second
+):
+    found = rows(zero(model_at(tmp_path, tie_word_embeddings=tied), trainer=trainer))
+    said = "with the second gradient of the tied embedding, during update"
+    assert (said in found["- logits tiles"]) is second
+    assert found["- logits tiles"].endswith("during update")
 
 
 def test_memory_by_hand_from_a_config_alone(tmp_path):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model import device
@@ -71,8 +72,8 @@ def test_a_misspelled_name_is_answered_with_the_nearest_one():
 
 
 def test_the_device_is_reported_in_words(monkeypatch):
-    threads = torch.get_num_threads()
-    assert device.describe(torch.device("cpu")) == f"CPU, {threads} threads"
+    threads = counted(torch.get_num_threads(), "thread")
+    assert device.describe(torch.device("cpu")) == f"CPU, {threads}"
     card = SimpleNamespace(name="H", total_memory=80 * 2**30)
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: card)
     assert device.describe(torch.device("cuda", 0)) == "cuda:0 (H, 80 GiB)"

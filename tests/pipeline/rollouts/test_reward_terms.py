@@ -27,6 +27,9 @@ def parts(prompts, completions, value, language, completion_ids, **columns):
     assert prompts == ["What is 6 + 6?"] * len(completions) and language == ["en"] * len(prompts)
     return {"short": [len(text) < 40 for text in completions], "value": [float(v) for v in value]}
 
+def unnamed(prompts, completions, **columns):
+    return {"short": [2.0] * len(prompts), "long": [3.0] * len(prompts)}
+
 def unsure(prompts, completions, **columns):
     return [None, 2.5][: len(completions)]
 
@@ -134,6 +137,26 @@ def test_a_function_gets_what_trl_offers_where_it_names_it(pool, functions):
     verdicts = FunctionJudge("mine", term)([one, other])
     assert [v.components for v in verdicts] == [{"mean_length": 7.0, "value": 3.0}] * 2
     assert [v.score for v in verdicts] == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("name", "parts", "main"),
+    [("parts", {}, 12.0), ("unnamed", {}, 5.0), ("unnamed", {"short": 0.1}, 0.0)],
+)
+def test_the_score_of_a_mapping_is_its_value_else_the_sum_if_no_parts_are_weighted(
+    pool, functions, name, parts, main
+):
+    terms = {"mine": {"function": f"{functions}:{name}", "weight": 0.5, "parts": parts}}
+    more = parts.get("short", 0.0) * 2.0
+    assert rewards(pool, terms, rollout(RIGHT)) == [pytest.approx(1.0 + 0.5 * main + more)]
+
+
+def test_the_penalty_for_repetition_cannot_be_avoided_by_ending_early(pool):
+    terms = {"repeats": {"verifier": "repetition", "weight": 0.0, "parts": {"penalty": 0.5}}}
+    responses = (RIGHT, "<think>on and on", "", "on " * 99)
+    rollouts = [rollout(text, group=str(n)) for n, text in enumerate(responses)]
+    plain, unclosed, empty, repeated = rewards(pool, terms, *rollouts)
+    assert (plain, unclosed, empty) == (1.0, -0.5, -0.5) and -0.5 < repeated < -0.49
 
 
 def test_what_a_function_cannot_judge_has_no_reward(pool, functions):

@@ -66,6 +66,18 @@ def test_a_description_holds_all_that_is_known_of_an_algorithm(printed, name):
     assert (facts["weaknesses"], facts["use it for"]) == (words.weaknesses, words.use)
 
 
+def test_a_preset_that_is_not_yet_compared_is_shown_with_where_to_write_its_texts(
+    printed, monkeypatch
+):
+    written = {name: texts for name, texts in COMPARISONS.items() if name != "dapo"}
+    monkeypatch.setattr("veriloop.pipeline.config.comparison.COMPARISONS", written)
+    wanted = "not described: add an entry to COMPARISONS in pipeline/config/comparison.py"
+    facts = described(printed, "dapo")
+    assert facts["needs"] == wanted and facts["paper"] == PRESETS["dapo"].paper
+    assert not {"strengths", "weaknesses", "use it for"} & set(facts)
+    assert "".join(row(printed("--compare"), "dapo").split()) == "".join(["dapo", *wanted.split()])
+
+
 def test_every_algorithm_is_compared_and_nothing_else():
     assert list(COMPARISONS) == list(ALL)
     assert len(set(COMPARISONS.values())) == len(ALL)

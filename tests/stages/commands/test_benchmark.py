@@ -143,9 +143,9 @@ def test_every_set_is_asked_judged_and_told_of(ask, files, opened, capsys):
         }  # fmt: skip
     assert values(found["mbpp"])["pass@1"] == 1.0
     said = capsys.readouterr().out
-    assert "aime24: 1 rows left out: the answer is not a number" in said
+    assert "aime24: 1 row left out: the answer is not a number" in said
     assert re.search(r"math500 +cons@4 +0\.000 +0\.000 to 0\.\d+ +1\n", said)
-    assert "1 questions, 4 answers to each of up to 24" in said
+    assert "1 question, 4 answers to each of up to 24" in said
     (engine,) = opened
     assert engine.closed == 1 and engine.max_length > 24
 

@@ -76,6 +76,10 @@ def test_the_likeliest_answer_is_one(plan):
         ({"set": ("gsm8k", "gsm8k=x")}, "each once"),
         ({"set": ()}, "at least one"),
         ({"set": ("gsm8",)}, "--set gsm8: no data set 'gsm8'. Did you mean 'gsm8k'"),
+        (
+            {"set": ("mine",)},
+            r"no data set 'mine'\. Known: .*\. A file of your own: --set NAME=PATH$",
+        ),
         ({"set": ("gsm8k=absent.jsonl",)}, "absent.jsonl is not a file"),
     ],
 )

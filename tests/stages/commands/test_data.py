@@ -2,11 +2,13 @@
 
 import json
 import re
+from pathlib import Path
 
 import pytest
 import yaml
 
 from veriloop.data.columns import raw_rows
+from veriloop.data.hub.reference_readers import READERS
 from veriloop.data.hub.sets import SETS
 from veriloop.pipeline.config.load import FOLDER
 from veriloop.stages.cli import main
@@ -188,7 +190,7 @@ def test_the_source_of_conversations_is_nothing_they_say(capsys, tmp_path):
     rows, exam = said("Is this one?", "rows.jsonl"), said("Is that two?", "exam.jsonl")
     words = ["data", "decontaminate", "mixture_of_thoughts", "--path", rows, "--size", "2"]
     assert main([*words, "--against", f"mixture_of_thoughts={exam}"]) == 0
-    assert "1 rows, 1 of them clean" in capsys.readouterr().out
+    assert "1 row, 1 of them clean" in capsys.readouterr().out
 
 
 def test_conversations_are_cleaned_by_all_they_say(gsm8k, capsys, tmp_path):
@@ -201,7 +203,7 @@ def test_conversations_are_cleaned_by_all_they_say(gsm8k, capsys, tmp_path):
     exam = gsm8k(("Ann has three pears and buys two more of them.", 5))
     words = ["data", "decontaminate", "mixture_of_thoughts", "--path", str(path)]
     assert main([*words, "--against", f"gsm8k={exam}", "--size", "6"]) == 0
-    assert "1 rows, 0 of them clean" in capsys.readouterr().out
+    assert "1 row, 0 of them clean" in capsys.readouterr().out
 
 
 def test_an_exported_file_is_shown_like_any_other(gsm8k, capsys, tmp_path):
@@ -209,7 +211,7 @@ def test_an_exported_file_is_shown_like_any_other(gsm8k, capsys, tmp_path):
     words = ["data", "export", path, "--of", "gsm8k", "--to", "verl", "--output", str(out)]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    assert f"{out}: 1 rows for verl\nnot used: 1 the answer is not a number\n" == shown
+    assert f"{out}: 1 row for verl\nnot used: 1 the answer is not a number\n" == shown
     assert main(["data", "show", str(out)]) == 0
     assert 'gsm8k/train/0  math_answer\nOne?\nreference: {"answer": "1"}' in capsys.readouterr().out
     assert main(words) == 2
@@ -237,7 +239,17 @@ def test_help_is_there_for_the_command_and_each_verb(capsys):
     assert "usage: veriloop data [-h] {show,check,decontaminate,export}" in capsys.readouterr().out
     for verb in ("show", "check", "decontaminate", "export"):
         assert main(["data", verb, "--help"]) == 0
-        assert f"usage: veriloop data {verb}" in capsys.readouterr().out
+        shown = capsys.readouterr().out
+        assert f"usage: veriloop data {verb}" in shown
+        flags = " ".join(shown.replace("│", " ").split())
+        assert f"how to read the answer of an unknown set: {', '.join(READERS)}" in flags
+
+
+def test_the_page_describes_every_way_to_read_an_answer():
+    page = (Path(__file__).parents[3] / "docs/data.md").read_text()
+    table = page.split("\n| `read` | ")[1].split("\n\n")[0].splitlines()[2:]
+    named = [re.findall(r"`(\w+)`", row.split(" | ")[0]) for row in table]
+    assert sorted(name for names in named for name in names) == sorted(READERS)
 
 
 def test_a_set_of_which_nothing_was_judged_is_not_sound(lent, capsys, tmp_path):

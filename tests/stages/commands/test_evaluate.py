@@ -109,6 +109,10 @@ def test_an_empty_stop_string_is_refused(words):
 def test_a_source_that_is_not_there_is_refused_with_the_nearest_one(words):
     with pytest.raises(RecipeError, match=r"no source 'arithmetics'\. Did you mean 'arithmetic'"):
         evaluate.command([*words, "--sources", "arithmetics"])
+    with pytest.raises(
+        RecipeError, match=r"no source 'mine'\. Known: .*: --set NAME=PATH, without"
+    ):
+        evaluate.command([*words, "--sources", "mine"])
 
 
 class Opened(Exception):  # noqa: N818  it is no error
@@ -188,6 +192,4 @@ def test_the_flag_says_how_many_failures_end_it(words, lent_pool, monkeypatch, c
         evaluate.command([*words, "--verifier-error-share", "0"])
     calls.clear()
     assert evaluate.command([*words, "--verifier-error-share", "0.5"]) == 0
-    assert re.search(
-        r"^not judged +1 answers; they are in no estimate$", capsys.readouterr().out, re.M
-    )
+    assert re.search(r"^not judged +1 answer, in no estimate$", capsys.readouterr().out, re.M)

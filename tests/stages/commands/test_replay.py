@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from veriloop.data.counts import counted
 from veriloop.pipeline.config.load import validate
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, save_policy
@@ -136,7 +137,7 @@ def test_with_nothing_changed_numbers_and_weights_are_the_recorded_ones_bit_for_
     one, other = (folder / f"zero/checkpoints/step_000004/{WEIGHTS}" for folder in (run, output))
     assert one.read_bytes() == other.read_bytes()
     shown = capsys.readouterr().out
-    assert f"every number of {4 - step} turns is the recorded one, bit for bit" in shown
+    assert f"every number of {counted(4 - step, 'turn')} is the recorded one, bit for bit" in shown
     assert "This is not training" in shown and shown.count("equal bit for bit") == 4 - step
 
 

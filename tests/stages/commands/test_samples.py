@@ -88,7 +88,7 @@ def order(text):
 def test_the_newest_step_of_the_last_stage_that_has_any(shown):
     text = shown()
     lines = text.splitlines()
-    assert lines[0] == "zero, step 7: 4 of 4 answers, of 4 in all"
+    assert lines[0] == "zero, step 7: 4 answers; 4 shown"
     assert "group 0: sums/rl/0 (arithmetic), verifier number" in lines
     assert text.count('  reference {"value": "2"}') == 2  # once for each prompt
     assert "  │ What is 1+1, number 1?" in lines
@@ -165,7 +165,22 @@ def test_held_out_samples_are_those_of_evaluations(run, capsys):
     StageRecord(Path(folder) / "late", tensorboard=False).write_evaluated(5, STEP[3:])
     assert command.main(["samples", folder, "--held-out"]) == 0
     told = capsys.readouterr().out
-    assert told.startswith("late, step 5: 1 of 1 answers") and order(told) == ["middle right"]
+    assert told.startswith("late, step 5: 1 answer; 1 shown") and order(told) == ["middle right"]
+
+
+@pytest.mark.parametrize(
+    ("words", "head"),
+    [
+        (["-n", "1"], "zero, step 7: 4 answers; 1 shown"),
+        (["--right", "-n", "1"], "zero, step 7: 4 answers, 2 of them right; 1 shown"),
+        (["--errors"], "zero, step 7: 4 answers, 1 of them not judged by a verifier; 1 shown"),
+        (["--group", "1"], "zero, step 7: 4 answers, 2 of them in group 1; 2 shown"),
+        (["--group", "0", "--wrong"],
+         "zero, step 7: 4 answers, 1 of them wrong and in group 0; 1 shown"),
+    ],
+)  # fmt: skip
+def test_the_head_says_how_many_there_are_match_and_are_shown(shown, words, head):
+    assert shown(*words).splitlines()[0] == head
 
 
 HOSTILE = (

@@ -72,6 +72,16 @@ def test_trl_labels_come_from_the_column_named():
         reward(prompts=[""], completions=[RIGHT], solution=[13])
 
 
+def test_a_missing_label_is_told_with_the_columns_of_the_data_set():
+    told = r"needs a label, .* no column solution, .* its columns are \['amount'\].* column="
+    with pytest.raises(ValueError, match=told):
+        trl.reward("number")(
+            prompts=[""], completions=[RIGHT], completion_ids=[[1]], amount=[12], trainer_state=None
+        )
+    with pytest.raises(ValueError, match=told):
+        areal.reward("number")("", RIGHT, [], [], amount=12)
+
+
 def verl_batch(rows, **kwargs):
     """As its reward loop gathers results: the keys of the first sample, for all."""
     infos = [verl.compute_score(data_source="x", **row, **kwargs) for row in rows]

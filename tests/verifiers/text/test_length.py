@@ -56,6 +56,13 @@ def test_settings_may_come_from_the_facts():
     assert judge(problem, "one two three").components == {"length": 3.0, "penalty": -0.5}
 
 
+def test_a_response_without_finished_text_has_the_whole_penalty():
+    for response in ("", "<think>" + "on and on " * 9, "..."):
+        verdict = judge(get("overlong").example_problem(), response)
+        assert (verdict.status, verdict.score) == ("no_answer", 0.0)
+        assert verdict.components == {"length": 0.0, "penalty": -1.0}
+
+
 @pytest.mark.parametrize(
     ("name", "reference"),
     [

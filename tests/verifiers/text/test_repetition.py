@@ -41,6 +41,13 @@ def test_endless_repetition_earns_next_to_nothing(response):
     assert verdict.score < 0.02 and verdict.components["penalty"] == verdict.score - 1
 
 
+@pytest.mark.parametrize("response", ["", " \n", "<think>still at it", "!!!", "\u200b"])
+def test_a_response_without_finished_text_has_the_whole_penalty(response):
+    verdict = judge(get("repetition").problem({}), response)
+    assert (verdict.status, verdict.score) == ("no_answer", 0.0)
+    assert verdict.components == {"ngrams": 0.0, "distinct_share": 0.0, "penalty": -1.0}
+
+
 def test_the_size_comes_from_the_reference_or_the_facts():
     verifier = get("repetition")
     assert judge(verifier.problem({"repetition_ngram": 1}), "a b a").score == pytest.approx(2 / 3)
