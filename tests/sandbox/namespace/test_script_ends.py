@@ -6,6 +6,28 @@ from veriloop.sandbox.executor import Call, Program, Stdin
 from veriloop.sandbox.limits import Limits
 
 LIMITS = Limits(cpu_s=2, memory_mb=256)
+# Of many solutions to programming contests: streams whose methods need globals of the program.
+CONTEST = """
+import io, os, sys
+
+class FastIO(io.IOBase):
+    def __init__(self, file):
+        self.file, self.buffer = file.fileno(), io.BytesIO()
+        self.write = self.buffer.write
+
+    def flush(self):
+        os.write(self.file, self.buffer.getvalue())
+        self.buffer.truncate(0), self.buffer.seek(0)
+
+class Wrapper(io.IOBase):
+    def __init__(self, file):
+        self.buffer = FastIO(file)
+        self.flush = self.buffer.flush
+        self.write = lambda text: self.buffer.write(text.encode("ascii"))
+
+sys.stdout = Wrapper(sys.stdout)
+print(5)
+"""
 DEEP = "def f(n): return n and f(n - 1)\n"
 
 
@@ -23,6 +45,10 @@ DEEP = "def f(n): return n and f(n - 1)\n"
         "import os, sys\nprint(5)\nsys.stdout = open(os.devnull, 'w')",
         "import sys\nout = open(1, 'w')\ndel sys.stdout, sys.stderr\nout.write('5\\n')",
         "class Last:\n    def __del__(self): print(5)\nlast = Last()",
+        CONTEST,
+        f"{CONTEST}sys.exit(0)",
+        "import sys\nclass Out:\n    def write(self, text): sys.__stdout__.write(text)\n"
+        "    def flush(self): sys.__stdout__.flush()\nsys.stdout = Out()\nprint(5)",
     ],
 )
 def test_what_a_script_has_written_is_its_output(sandbox, source):
