@@ -63,7 +63,7 @@ def language_code(tag: str) -> str:
 
 @verifier(
     "language",
-    version="3",
+    version="4",
     reference={"language": "zh"},
     accepts="<think>设 x 是这个方程的解，那么 $2x = 8$，所以 x = 4。</think><answer>4</answer>",
     rejects=(

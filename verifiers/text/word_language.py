@@ -63,16 +63,51 @@ COMMON: dict[str, str] = {  # common words; a word of several languages identifi
     "it": "gli che è una per con sono della del di dei quindi anche ma più come questo questa il "
     "la non abbiamo perché ogni allora dove numero due se al lo le un su",
     "pt": "o os as que é uma para com não do da dos das em mas mais então isso temos agora são se "
-    "também ou ao pelo pela número por de um como",
+    "também ou ao pelo pela número por de um como resposta portanto logo primeiro depois está este "
+    "esta ambos equação soma obtemos podemos",
     "nl": "het een en van is dat we niet zijn voor op dus dan ook maar naar deze wordt kan over "
     "moet nu uit bij ze of was",
+    "sv": "och att det som en är på för med av till den inte har om vi ett men så kan från "
+    "var eller när då alltså därför nu båda talet svaret två tre detta dessa deras hans "
+    "hennes ska",
+    "da": "og at det som en er på for med af til den ikke har om vi et men så kan fra var "
+    "eller når da altså derfor nu begge tallet svaret to tre dette disse deres hans "
+    "hendes skal",
+    "fi": "ja on ei että se joka niin kun kuin mutta tai jos sitten siis nyt myös ovat oli "
+    "olla tämä nämä kaksi kolme yhteensä luku vastaus saadaan meillä koska voidaan "
+    "yhtälö",
+    "pl": "na że się nie to jest do jak od za po co tak jeśli więc czyli zatem mamy oraz lub "
+    "ale dla przez przy ten ta te tego tej tym są jego jej ich który która które gdy "
+    "wtedy teraz razem każdy liczba równa równe odpowiedź dwa trzy bo już być może",
+    "cs": "na že se je to do jak od za po co tak pokud proto tedy máme nebo ale pro přes při "
+    "ten ta tyto toho jsou jeho její jejich který která které když pak teď nyní celkem "
+    "každý číslo rovno rovná odpověď dva tři už být může",
+    "tr": "ve bir bu için ile de da ne olarak olan var daha çok gibi ise en sonra önce şimdi "
+    "her iki üç eşit cevap sayı yani ancak çünkü eğer değil toplam göre olur",
+    "vi": "và là của có được cho trong không với các một này đó những khi để từ ta số bằng "
+    "nên vì vậy thì hai ba cần phải đã sẽ tổng đáp nếu ra vào cả mỗi",
+    "id": "dan yang di itu dengan untuk tidak ini dari dalam akan pada ke karena ada adalah "
+    "kita jika maka jadi juga atau oleh sebagai bahwa jumlah dua tiga setiap sama punya "
+    "kemudian sehingga bilangan jawaban",
+    "ro": "și este în la de cu nu pe care un să mai din dar pentru sunt dacă atunci deci avem "
+    "sau ca al ale ei lui doi trei două fiecare numărul egal răspunsul acum prin astfel "
+    "apoi",
+    "hu": "és az egy hogy nem is van ez azt meg de ha akkor tehát vagy csak már ki mint még "
+    "el be kell lesz így most két három összesen szám válasz egyenlő mivel mert minden",
+    "sw": "na ya wa kwa ni katika za la kama hii hiyo hivyo lakini au si pia tuna basi sasa "
+    "kila mbili tatu jumla idadi jibu sawa kwanza kisha ili yake zake huo",
     "ru": "и в не на что это мы из по для как но если то же его её теперь поэтому значит тогда все "
-    "так с к от у за при ещё уже или только нужно будет равна равно есть их он она этот эта эти до",
+    "так с к от у за при ещё уже или только нужно будет равна равно есть их он она этот эта эти до "
+    "ответ сумма получаем следовательно сначала",
     "uk": "і в не на що це ми із по для як але якщо то його її тепер тому тоді всі так з до від у "
     "та за при ще або тільки треба буде є їх він вона цей ця ці",
     "bg": "и в не на че това ние от по за как но ако то го сега затова тогава всички така с към у "
     "при още или само трябва ще е са са той тя този тази тези до се да",
     "sr": "и у не на да је то ми из по за као али ако његов сада зато онда сви тако с до од",
+    "be": "на не што гэта мы па для як але калі то яго яе цяпер таму тады ўсе так да ад пры "
+    "яшчэ або толькі будзе ёсць іх ён яна лік адказ",
+    "mk": "и во на не што тоа ние од по за како но ако сега затоа тогаш сите така со до или "
+    "само треба ќе се тој таа овој оваа бројот одговорот",
 }
 LETTERS_OF: dict[str, str] = {"ru": "ыэё", "uk": "їєґ", "be": "ў", "sr": "ђћ", "mk": "ѓќѕ"}
 RUN = 5  # minimum number of words of a sentence that py3langid classifies
@@ -223,6 +258,8 @@ def _votes(own: list[str], script: str) -> list[str]:
 def _letter(word: str) -> str:
     if (letter := _DISTINCTIVE.search(word)) is None:
         return ""
+    if "і" in word and letter.group() in LETTERS_OF["ru"]:
+        return "be"  # which has the letters of Russian, but и
     return next(language for language, letters in LETTERS_OF.items() if letter.group() in letters)
 
 

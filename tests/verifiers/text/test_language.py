@@ -6,7 +6,7 @@ from tests.cpu_budget import cpu_budget
 from veriloop.verifiers.registry import get, judge
 from veriloop.verifiers.text.language import part_of, share
 from veriloop.verifiers.text.prose import prose
-from veriloop.verifiers.text.word_language import ONE_SCRIPT, SHARED, identify, is_supported
+from veriloop.verifiers.text.word_language import COMMON, ONE_SCRIPT, SHARED, identify, is_supported
 from veriloop.verifiers.text.words import words
 
 PURE = {
@@ -26,6 +26,38 @@ PURE = {
 @pytest.mark.parametrize("target", PURE)
 def test_a_pure_text_is_all_in_its_language(spoken, target):
     assert share(PURE[spoken], target)[0] == (1.0 if spoken == target else 0.0)
+
+
+WORKED = {  # words that are common in English, Dutch or another language as well: to, her, dan, is
+    "id": "Kita punya 3 apel dan 4 jeruk. Jumlah apel dan jeruk adalah 7. Jadi jawabannya 7.",
+    "pl": "Mamy 3 jabłka i 4 gruszki. Razem to 7 owoców. Zatem odpowiedź to 12.",
+    "cs": "Máme 3 jablka a 4 hrušky. Celkem je to 7 kusů. Proto je to správně. Odpověď je 7.",
+    "sv": "Vi har 3 äpplen och 4 päron. Vi multiplicerar med två och får 14. Då är svaret 14.",
+    "da": "Vi har 3 æbler og 4 pærer. Vi ganger med to og får 14. Da er svaret 14.",
+    "fi": "Meillä on 3 omenaa ja 4 päärynää. Kerrotaan se kahdella. Vastaus on 14.",
+    "tr": "3 elma ve 4 armut var. Her iki tarafı ikiye bölelim. Sonuç 14 olur.",
+    "vi": "Ta có 3 quả táo và 4 quả lê. Tổng là 7. Vậy đáp án là 14.",
+    "ro": "Avem 3 mere și 4 pere. Înmulțim cu doi și obținem 14. Deci răspunsul este 14.",
+    "hu": "Van 3 alma és 4 körte. Ez is egyenlő 14-gyel. Tehát a válasz 14.",
+    "sw": "Tuna maembe 3 na machungwa 4. Jumla ni 7. Kwa hiyo jibu ni 14.",
+    "nl": "We hebben 3 appels en 4 peren. De som is 7. Dus het antwoord is 14.",
+    "be": "У нас ёсць тры яблыкі. Адказ роўны 12, і сума правільная.",
+    "mk": "Одговорот е 12 и збирот е точен. Сега треба само да се провери.",
+    "ru": "Ответ равен 12, и сумма верна.",
+}
+
+
+@pytest.mark.parametrize("spoken", WORKED)
+def test_a_worked_answer_is_all_in_its_language_and_in_no_other(spoken):
+    others = [other for other in WORKED.keys() | {"en", "de", "es", "fr"} if other != spoken]
+    assert share(WORKED[spoken], spoken)[0] == 1.0
+    assert {share(WORKED[spoken], other)[0] for other in others} == {0.0}
+
+
+def test_every_language_that_shares_letters_has_common_words_or_a_classifier_alone():
+    for script, languages in SHARED.items():
+        listed = [language for language in languages if language in COMMON]
+        assert not listed or len(listed) == len(languages), script
 
 
 @pytest.mark.parametrize(
