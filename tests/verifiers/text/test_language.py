@@ -41,7 +41,7 @@ WORKED = {  # words that are common in English, Dutch or another language as wel
     "hu": "Van 3 alma és 4 körte. Ez is egyenlő 14-gyel. Tehát a válasz 14.",
     "sw": "Tuna maembe 3 na machungwa 4. Jumla ni 7. Kwa hiyo jibu ni 14.",
     "nl": "We hebben 3 appels en 4 peren. De som is 7. Dus het antwoord is 14.",
-    "be": "У нас ёсць тры яблыкі. Адказ роўны 12, і сума правільная.",
+    "be": "У нас ёсць два яблыкі. Адказ роўны 12, і сума правільная.",
     "mk": "Одговорот е 12 и збирот е точен. Сега треба само да се провери.",
     "ru": "Ответ равен 12, и сумма верна.",
 }
