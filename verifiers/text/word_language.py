@@ -44,33 +44,38 @@ SHARED: dict[str, tuple[str, ...]] = {  # scripts with several languages, which 
     "devanagari": ("hi", "mr", "ne"),
 }  # fmt: skip
 COMMON: dict[str, str] = {  # common words; a word of several languages identifies none
-    "en": "the and of is are we that this with have which it so be for to by then let can what how "
-    "if not from there but will would should find you our they as was has each an its i'm let's on "
-    "first second both because when where therefore hence wait check get gives since must also per "
-    "number times equal equals answer into only now do due come or i he she him her his their all "
-    "these those them than more some any my your out up two three one does did about after before",
-    "de": "der die das und ist wir ein eine nicht mit für auf den dem sich also daher dann wenn so "
-    "dass von zu im sind durch auch wird werden kann muss aber oder wie noch nur es haben des was "
-    "bei aus nach über diese dieser dieses zuerst beide einen einem einer ergibt gilt somit will "
-    "zahl lösung gleichung antwort jetzt weil zwei drei ich an bleiben hier",
-    "es": "el los las que es una por para con como entonces del se su pero más está esto esta lo y "
-    "ese tenemos ahora primero ambos lados también cuando donde porque hay cada al la de un en "
-    "podemos así número ecuación respuesta luego tanto dos tres debe nos sus son todo da",
-    "fr": "le les est une des dans que qui nous pour par avec donc sur ce cette sont pas il elle "
-    "alors aussi mais ou où du au aux ces cela deux trois on et peut faut chaque puis ensuite de "
-    "un la l'équation nombre réponse d'abord c'est maintenant comme être avons reste obtient son "
-    "ses à en avant plus doit suite premier première",
-    "it": "gli che è una per con sono della del di dei quindi anche ma più come questo questa il "
-    "la non abbiamo perché ogni allora dove numero due se al lo le un su",
-    "pt": "o os as que é uma para com não do da dos das em mas mais então isso temos agora são se "
-    "também ou ao pelo pela número por de um como resposta portanto logo primeiro depois está este "
-    "esta ambos equação soma obtemos podemos",
-    "nl": "het een en van is dat we niet zijn voor op dus dan ook maar naar deze wordt kan over "
-    "moet nu uit bij ze of was",
+    "en": "the and of is are we that this with have which it so be for to by then let can "
+    "what how if not from there but will would should find you our they as was has each "
+    "an its i'm let's on first second both because when where therefore hence wait "
+    "check get gives since must also per number times equal equals answer into only now "
+    "do due come or i he she him her his their all these those them than more some any "
+    "my your out up two three one does did about after before at care most till",
+    "de": "der die das und ist wir ein eine nicht mit für auf den dem sich also daher dann "
+    "wenn so dass von zu im sind durch auch wird werden kann muss aber oder wie noch "
+    "nur es haben des was bei aus nach über diese dieser dieses zuerst beide einen "
+    "einem einer ergibt gilt somit will zahl lösung gleichung antwort jetzt weil zwei "
+    "drei ich an bleiben hier er nie",
+    "es": "el los las que es una por para con como entonces del se su pero más está esto esta "
+    "lo y ese tenemos ahora primero ambos lados también cuando donde porque hay cada al "
+    "la de un en podemos así número ecuación respuesta luego tanto dos tres debe nos "
+    "sus son todo da si te ni ha dar",
+    "fr": "le les est une des dans que qui nous pour par avec donc sur ce cette sont pas il "
+    "elle alors aussi mais ou où du au aux ces cela deux trois on et peut faut chaque "
+    "puis ensuite de un la l'équation nombre réponse d'abord c'est maintenant comme "
+    "être avons reste obtient son ses à en avant plus doit suite premier première je ne "
+    "si te ni",
+    "it": "gli che è una per con sono della del di dei quindi anche ma più come questo questa "
+    "il la non abbiamo perché ogni allora dove numero due se al lo le un su si te ne ha "
+    "mai hai fra ni",
+    "pt": "o os as que é uma para com não do da dos das em mas mais então isso temos agora "
+    "são se também ou ao pelo pela número por de um como resposta portanto logo "
+    "primeiro depois está este esta ambos equação soma obtemos podemos te dar ni",
+    "nl": "het een en van is dat we niet zijn voor op dus dan ook maar naar deze wordt kan "
+    "over moet nu uit bij ze of was je te ne",
     "sv": "och att det som en är på för med av till den inte har om vi ett men så kan från "
     "var eller när då alltså därför nu båda talet svaret två tre detta dessa deras hans "
     "hennes ska",
-    "da": "og at det som en er på for med af til den ikke har om vi et men så kan fra var "
+    "da": "og at det et som en er på for med af til den ikke har om vi men så kan fra var "
     "eller når da altså derfor nu begge tallet svaret to tre dette disse deres hans "
     "hendes skal",
     "fi": "ja on ei että se joka niin kun kuin mutta tai jos sitten siis nyt myös ovat oli "
@@ -96,13 +101,13 @@ COMMON: dict[str, str] = {  # common words; a word of several languages identifi
     "el be kell lesz így most két három összesen szám válasz egyenlő mivel mert minden",
     "sw": "na ya wa kwa ni katika za la kama hii hiyo hivyo lakini au si pia tuna basi sasa "
     "kila mbili tatu jumla idadi jibu sawa kwanza kisha ili yake zake huo",
-    "ru": "и в не на что это мы из по для как но если то же его её теперь поэтому значит тогда все "
-    "так с к от у за при ещё уже или только нужно будет равна равно есть их он она этот эта эти до "
-    "ответ сумма получаем следовательно сначала",
-    "uk": "і в не на що це ми із по для як але якщо то його її тепер тому тоді всі так з до від у "
-    "та за при ще або тільки треба буде є їх він вона цей ця ці",
-    "bg": "и в не на че това ние от по за как но ако то го сега затова тогава всички така с към у "
-    "при още или само трябва ще е са са той тя този тази тези до се да",
+    "ru": "и в не на что это мы из по для как но если то же его её теперь поэтому значит "
+    "тогда все так с к от у за при ещё уже или только нужно будет равна равно есть их "
+    "он она этот эта эти до ответ сумма получаем следовательно сначала",
+    "uk": "і в не на що це ми із по для як але якщо то його її тепер тому тоді всі так з до "
+    "від у та за при ще або тільки треба буде є їх він вона цей ця ці",
+    "bg": "и в не на че това ние от по за как но ако то го сега затова тогава всички така с "
+    "към у при още или само трябва ще е са са той тя този тази тези до се да",
     "sr": "и у не на да је то ми из по за као али ако његов сада зато онда сви тако с до од",
     "be": "на не што гэта мы па для як але калі то яго яе цяпер таму тады ўсе так да ад пры "
     "яшчэ або толькі будзе ёсць іх ён яна лік адказ",
@@ -110,6 +115,7 @@ COMMON: dict[str, str] = {  # common words; a word of several languages identifi
     "само треба ќе се тој таа овој оваа бројот одговорот",
 }
 LETTERS_OF: dict[str, str] = {"ru": "ыэё", "uk": "їєґ", "be": "ў", "sr": "ђћ", "mk": "ѓќѕ"}
+CERTAIN = 100.0  # more than py3langid's log-probs of a word differ
 RUN = 5  # minimum number of words of a sentence that py3langid classifies
 
 _SENTENCE = re.compile(r"(?<![.!?…])[.!?…]++\s++|[。！？；\n;]+")
@@ -224,7 +230,11 @@ def _by_neighbours(own: Sequence[str], votes: Sequence[str]) -> list[str]:
 
 @lru_cache(maxsize=1 << 16)
 def _lean(word: str, left: str, right: str) -> float:
-    """log P(word | left) - log P(word | right) by py3langid."""
+    """log P(word | left) - log P(word | right) by py3langid; CERTAIN for a word that is common in
+    one of them alone."""
+    common = [word in _LISTED[language] for language in (left, right)]
+    if common[0] != common[1]:
+        return CERTAIN if common[0] else -CERTAIN
     identifier = _identifier((left, right))
     scores = identifier.nb_classprobs(identifier.instance2fv(word))
     scores = dict(zip(identifier.nb_classes, scores, strict=True))
@@ -245,6 +255,11 @@ def _marks() -> dict[str, str]:
 
 
 _MARKS = _marks()
+_LISTED = {
+    language: frozenset(COMMON.get(language, "").split())
+    for languages in SHARED.values()
+    for language in languages
+}
 _SHORT_WORDS = frozenset(word for word in COMMON["en"].split() if len(word) == 2)
 
 

@@ -70,6 +70,8 @@ def test_every_language_that_shares_letters_has_common_words_or_a_classifier_alo
         ("Значит, это equation имеет решение.", "ru", 4 / 5),
         ("これは解です。我们知道两边相等。", "ja", 6 / 14),
         ("これは解です。解。", "ja", 1.0),
+        ("On obtient donc le total des pommes et then we divide it by the sum.", "fr", 8 / 15),
+        ("Det er et tal. Vi skal finde et tal mere.", "da", 1.0),
         ("Wir rechnen das aus, and then we divide it by the sum.", "de", 4 / 12),
     ],
 )
