@@ -1,33 +1,39 @@
 """A GRPO step of ours against TRL's, one core each in turn: equal questions, lengths and reward.
 
     python benchmarks/against_trl.py [--quick] [--json FILE] [--sizes 1M 10M 60M] [--rounds N]
-                                      [--precisions float32 bfloat16]
+                                      [--precisions float32 bfloat16] [--folder DIR]
 
 16 prompts x 8 answers of at most 80 tokens, from random models that rarely end early. TRL has a
 separate environment (created once under outputs/cache) and is measured as it installs, which is in
 bfloat16, and in each precision with the best settings found: a search takes gradient checkpointing
 off, tells MKL that the processor is Intel's, and tries micro-batches, a static cache and
 torch.compile one after the other, keeping what is faster. The trials are part of the result. Then
-the contenders, each a separate process on one core, take turns: A B C A B C. The metric is answer
-tokens per second; the bars are at equal precision. With `--precisions float32` only TRL as it
-installs computes in bfloat16, which is slower on a CPU without instructions for it.
+the contenders of each precision, each a separate process on one core, take turns: A B C A B C. TRL
+as it installs takes turns with those in bfloat16. The metric is answer tokens per second; the bars
+are at equal precision. With `--precisions float32` only TRL as it installs computes in bfloat16,
+which is slower on a CPU without instructions for it. Trials, and contenders that are done, are kept
+in DIR; the same command at the same clean commit goes on with them. Those of 60M that take turns
+hold up to 13 GiB.
 """
 
 import json
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from contenders import BFLOAT16, SIZES, Contender, Process, in_turn, model_of
 from grpo_turns import QUESTIONS
 from paired import at_equal_precision
-from publish import arguments, publish, table
+from publish import ROOT, arguments, publish, table
+from tiny_runs import work_folder
 
 from veriloop.data import arithmetic
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.rollouts.generate import RolloutGenerator
+from veriloop.pipeline.runs.atomic_write import write_atomically
+from veriloop.pipeline.runs.provenance import git
 
 SCRIPT = "grpo_turns.py"
 WARM_UP = {"1M": 2, "10M": 2, "60M": 1}  # steps of each that are not counted
@@ -40,6 +46,8 @@ PRECISIONS = ("float32", "bfloat16")
 Settings = dict[str, Any]
 Measure = Callable[[Contender], float]  # tokens per second; raises SystemExit if it does not run
 
+TRIALS, DONE = "trials.json", "rows.json"  # what is kept in a folder
+
 OURS = (
     Contender(name="ours, vLLM", side="ours", settings={"sampler.engine": "vllm"}),
     Contender(
@@ -50,6 +58,7 @@ OURS = (
     Contender(name="ours, vLLM, bf16", side="ours", settings=BFLOAT16),
     Contender(name="ours, torch", side="ours", settings={"sampler.engine": "torch"}),
 )
+INSTALLED = "TRL"
 PRECISION = {  # of the contenders that are compared at equal precision
     "ours, vLLM": "float32",
     "ours, torch": "float32",
@@ -119,31 +128,81 @@ def with_trl_template(path: Path) -> Path:
     return path
 
 
+class Kept:
+    """Values by key in a file, for a clean commit; of another one nothing is known."""
+
+    def __init__(self, path: Path) -> None:
+        self._path, self._git = path, git(ROOT)
+        content = json.loads(path.read_text()) if path.is_file() else {}
+        same = content.get("git") == self._git and self._git["dirty"] is False
+        self._values: dict[str, Any] = content["values"] if same else {}
+
+    def __call__(self, key: Sequence[Any], make: Callable[[], Any]) -> Any:
+        """The value with this key, made if it is not known."""
+        name = json.dumps(key)
+        if name not in self._values:
+            self._values[name] = make()
+            text = json.dumps({"git": self._git, "values": self._values})
+            write_atomically(self._path, lambda draft: draft.write_text(text))
+        return self._values[name]
+
+
 def measured(
     size: str, precisions: Sequence[str], rounds: int, folder: Path
 ) -> list[dict[str, Any]]:
     """The steps of all contenders in turn, without the first ones of each; rows of TRL have its
     settings and the trials of the search."""
     model = with_trl_template(model_of(folder / size, SIZES[size]))
+    trials, done = Kept(folder / TRIALS), Kept(folder / DONE)
 
     def trial(contender: Contender) -> float:
-        (row,) = in_turn([Process(contender, SCRIPT, model, folder)], *TRIAL[size])
-        return row["tokens_per_s"]
+        def rate() -> float:
+            (row,) = in_turn([Process(contender, SCRIPT, model, folder)], *TRIAL[size])
+            return row["tokens_per_s"]
 
-    searches = [searched(size, precision, trial) for precision in precisions]
+        return trials([size, contender.settings, contender.as_intel], rate)
+
     installed = {} if size != "60M" else {"micro_batch": MICRO_BATCHES[size][0]}
-    theirs = [Contender(name="TRL", side="trl", settings=installed), *(one for one, _ in searches)]
-    trials = {one.name: tried for one, tried in searches}
-    left_out = {*ABSENT.get(size, ()), *([] if "bfloat16" in precisions else IN_BFLOAT16)}
-    ours = [one for one in OURS if one.name not in left_out]
-    running = [Process(one, SCRIPT, model, folder) for one in (*theirs, *ours)]
-    settings = {one.name: {**one.settings, "as_intel": one.as_intel} for one in theirs}
+    rows: list[dict[str, Any]] = []
+    for precision in PRECISIONS:
+        single = precision == "float32"
+        theirs = [] if single else [Contender(name=INSTALLED, side="trl", settings=installed)]
+        found: dict[str, list[Settings]] = {}
+        if precision in precisions:
+            best, found[best.name] = searched(size, precision, trial)
+            theirs.append(best)
+        ours = [
+            one
+            for one in OURS
+            if precision in precisions
+            and one.name not in ABSENT.get(size, ())
+            and (one.name in IN_BFLOAT16) is not single
+        ]
+        contenders = (*theirs, *ours)
+        if contenders:
+            rows += done(
+                [size, precision, rounds], partial(_rows, size, contenders, rounds, model, folder)
+            )
+        for row in rows:
+            row |= {"trials": found[row["name"]]} if row["name"] in found else {}
+    return rows
+
+
+def _rows(
+    size: str, contenders: Sequence[Contender], rounds: int, model: Path, folder: Path
+) -> list[dict[str, Any]]:
+    """The steps of contenders that take turns, with the settings of TRL."""
+    running = [Process(one, SCRIPT, model, folder) for one in contenders]
+    settings = {
+        one.name: {**one.settings, "as_intel": one.as_intel}
+        for one in contenders
+        if one.side == "trl"
+    }
     return [
         {
             "size": size,
             **row,
             **({"settings": settings[row["name"]]} if row["name"] in settings else {}),
-            **({"trials": trials[row["name"]]} if row["name"] in trials else {}),
             **({"precision": PRECISION[row["name"]]} if row["name"] in PRECISION else {}),
         }
         for row in in_turn(running, WARM_UP[size], rounds)
@@ -166,9 +225,10 @@ def main() -> int:
         sizes={"nargs": "+", "choices": list(BARS), "default": list(BARS)},
         precisions={"nargs": "+", "choices": PRECISIONS, "default": PRECISIONS},
         rounds={"type": int, "default": 7, "help": "steps of each contender that are counted"},
+        folder={"type": Path, "help": "where trials are kept; default: a new folder"},
     )
     sizes, rounds = (["1M"], 1) if options.quick else (options.sizes, options.rounds)
-    folder = Path(tempfile.mkdtemp(prefix="against-trl-"))
+    folder = work_folder(options.folder, "against-trl")
     rows = [row for size in sizes for row in measured(size, options.precisions, rounds, folder)]
     columns = ("s", "cpu_s", "tokens", "tokens_per_s", "peak_gib")
     text = table(

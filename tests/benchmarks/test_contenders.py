@@ -89,6 +89,45 @@ def test_equal_is_an_interval_within_a_margin(script):
         paired.interval([0.0] * 13)
 
 
+def test_trials_are_kept_and_the_contenders_of_a_precision_take_turns(
+    script, tmp_path, monkeypatch
+):
+    against, turns = script("against_trl"), []
+
+    def in_turn(running, warm_up, rounds):
+        turns.append(running)
+        return [row(contender.name, 1.0) for contender in running]
+
+    monkeypatch.setattr(against, "in_turn", in_turn)
+    monkeypatch.setattr(against, "Process", lambda contender, *_: contender)
+    monkeypatch.setattr(against, "model_of", lambda path, shape: path)
+    monkeypatch.setattr(against, "with_trl_template", lambda path: path)
+    commit = {"commit": "a", "dirty": False}
+    monkeypatch.setattr(against, "git", lambda _: commit)
+
+    def measure(precisions=("float32", "bfloat16")):
+        turns.clear()
+        found = against.measured("1M", precisions, 3, tmp_path)
+        return found, [[one.name for one in running] for running in turns]
+
+    found, asked = measure()
+    assert len(asked) == 2 * 6 + 2 and asked[6] == [
+        "TRL, searched, float32", "ours, vLLM", "ours, torch",
+    ]  # fmt: skip
+    assert asked[-1] == [
+        "TRL", "TRL, searched, bfloat16", "ours, vLLM, bf16 trainer", "ours, vLLM, bf16",
+    ]  # fmt: skip
+    assert [one["name"] for one in found] == asked[6] + asked[-1]
+    assert [len(one.get("trials", ())) for one in found] == [6, 0, 0, 0, 6, 0, 0]
+    assert found[3]["settings"] == {"as_intel": False} and "settings" not in found[1]
+    again, asked = measure()
+    assert asked == [] and again == found
+    commit["commit"] = "b"
+    assert len(measure(["float32"])[1]) == 6 + 2  # TRL as it installs takes turns with nobody
+    commit["dirty"] = None
+    assert len(measure(["float32"])[1]) == 6 + 2
+
+
 def test_a_ratio_at_equal_precision_needs_both_sides(script):
     rows = [row("ours, vLLM", 3.0) | {"precision": "float32"}, row("TRL", 1.0)]
     assert script("paired").at_equal_precision(rows) == {}
