@@ -11,7 +11,10 @@ from veriloop.verifiers.registry import get
 COLUMNS = ("solution", "answer", "ground_truth", "label", "target")  # tried in this order
 _KEYS = frozenset({"verifier", "reference", "facts"})  # of a label that names its verifier
 _TAIL_CHARS = 200  # of a prompt, by which the end of a truncated prompt is located in a query
-_SPECIAL = re.compile(r"(?:<\|[^<>|]{1,40}\|>|</s>|<eos>|<pad>|\[PAD\]|<end_of_turn>|\s)+\Z")
+_SPECIAL = re.compile(  # one token at the end; DeepSeek's have bars of full width (U+FF5C)
+    r"(?:<\|[^<>|]{1,40}\|>|<\uff5c[^<>\uff5c]{1,40}\uff5c>|</s>|<eos>|<pad>|\[PAD\]|<end_of_turn>)\Z"
+)
+_LONGEST_SPECIAL = 44  # characters
 
 
 def problem_for(
@@ -83,7 +86,23 @@ def response_of(query: str, prompt: str) -> str:
         if at < 0:
             raise ValueError("the query begins with neither the prompt nor the end of it")
         rest = query[at + len(tail) :]
-    return _SPECIAL.sub("", rest)
+    return without_special_tokens(rest)
+
+
+def without_special_tokens(response: str) -> str:
+    """The response without special tokens at its end, and without the white space around them.
+
+    Trainers that decode with special tokens leave the end of the turn and padding there.
+    """
+    kept = len(response)
+    while True:
+        end = kept
+        while end and response[end - 1].isspace():
+            end -= 1
+        token = _SPECIAL.search(response, max(0, end - _LONGEST_SPECIAL), end)
+        if token is None:
+            return response[: end if kept < len(response) else kept]
+        kept = token.start()
 
 
 def _plain(label: Any) -> Any:

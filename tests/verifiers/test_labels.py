@@ -3,7 +3,8 @@
 import numpy
 import pytest
 
-from veriloop.verifiers.labels import find_label, problem_for
+from tests.cpu_budget import cpu_budget
+from veriloop.verifiers.labels import find_label, problem_for, without_special_tokens
 
 
 @pytest.mark.parametrize(
@@ -83,3 +84,37 @@ def test_a_missing_label_is_told_with_the_columns_tried_and_those_of_the_row():
     )
     with pytest.raises(ValueError, match=told):
         find_label({"text": "", "amount": 1}, verifier="number")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "<|im_end|>",
+        "<|im_end|>\n<|endoftext|>",
+        "<|eot_id|>",
+        "<｜end▁of▁sentence｜>",
+        "\n<｜end▁of▁sentence｜> <｜▁pad▁｜>\n",
+        "</s><pad><pad>",
+        "<end_of_turn>\n<eos>",
+        "[PAD]",
+        f"<|{'a' * 40}|>",
+    ],
+)
+def test_special_tokens_at_the_end_of_a_response_are_left_out_with_the_space_around_them(end):
+    assert without_special_tokens("<|a|> is 12" + end) == "<|a|> is 12"
+    assert without_special_tokens(end) == ""
+
+
+@pytest.mark.parametrize(
+    "response", ["", " 12 \n", "a|>", "<|a|> b", "<｜a|>", f"<|{'a' * 41}|>", "<||>", "x < y|>"]
+)
+def test_a_response_that_ends_with_no_special_token_is_left_as_it_is(response):
+    assert without_special_tokens(response) == response
+
+
+def test_special_tokens_are_found_in_time_that_grows_with_the_response_alone():
+    for many in (" " * 1_000_000, "<pad>" * 200_000, "<|" * 500_000):
+        with cpu_budget(2.0):
+            assert without_special_tokens(many + "12") == many + "12"
+    with cpu_budget(2.0):
+        assert without_special_tokens("12" + "<pad> " * 200_000) == "12"

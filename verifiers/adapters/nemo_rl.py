@@ -6,14 +6,15 @@
             super().__init__("math_answer", tensor=torch.tensor, returns=EnvironmentReturn)
 
 Rewards are numbers in a tensor there, which has no value for a response that could not be judged:
-that raises and ends the step, unless `on_error` is "zero".
+that raises and ends the step, unless `on_error` is "zero". Special tokens at the end of what the
+assistant wrote are left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
-from veriloop.verifiers.labels import find_label, problem_for
+from veriloop.verifiers.labels import find_label, problem_for, without_special_tokens
 
 
 class SingleTurn:
@@ -38,7 +39,8 @@ class SingleTurn:
         """One EnvironmentReturn for the batch; every episode ends."""
         tasks = []
         for log, sample in zip(message_log_batch, metadata, strict=True):
-            prompt, response = _text(log, "user"), _text(log, "assistant")
+            prompt = _text(log, "user")
+            response = without_special_tokens(_text(log, "assistant"))
             tasks.append((problem_for(_label(sample), self._verifier, prompt=prompt), response))
         verdicts = judge_tasks(tasks)
         count = len(tasks)

@@ -174,6 +174,27 @@ def test_areal_calls_with_ids_and_the_row():
         areal.reward("misbehaves")("", "raise", [], [])
 
 
+ENDS = ("<|im_end|>\n", "<｜end▁of▁sentence｜>", "</s><pad>")  # of a turn, in several tokenizers
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_special_tokens_at_the_end_change_no_verdict(end):
+    text = "<think>6+6</think><answer>12</answer>" + end
+    asked = [{"role": "user", "content": "6+6"}]
+    log = [*asked, {"role": "assistant", "content": text}]
+    rewards = [
+        areal.reward("think_format")("6+6", text, [], []),
+        openrlhf.reward("think_format")(["6+6 " + text], ["6+6 "], [None])["rewards"][0],
+        nemo_rl.SingleTurn("think_format", tensor=list, returns=Returned)
+        .step([log], [None])
+        .rewards[0],
+    ]
+    extras = {"reward_spec": {"ground_truth": None}}
+    gym = skyrl.VerifierEnv(extras=extras, verifier="think_format")
+    gym.init(asked)
+    assert [*rewards, gym.step(text)["reward"]] == [1.0] * 4
+
+
 @pytest.mark.slow
 def test_areal_may_call_it_in_another_process():
     reward = areal.reward("number", column="mine")
