@@ -73,7 +73,7 @@ def test_trl_labels_come_from_the_column_named():
 
 
 def test_a_missing_label_is_told_with_the_columns_of_the_data_set():
-    told = r"needs a label, .* no column solution, .* its columns are \['amount'\].* column="
+    told = r"needs a label, .* no column answer, .* its columns are \['amount'\].* column="
     with pytest.raises(ValueError, match=told):
         trl.reward("number")(
             prompts=[""], completions=[RIGHT], completion_ids=[[1]], amount=[12], trainer_state=None
@@ -160,6 +160,10 @@ def test_nemo_rl_steps_a_batch_of_conversations():
     assert told.observations[1] == {"role": "environment", "content": "not equal to 12"}
     batch, metrics = environment.global_post_process_and_metrics({"total_reward": told.rewards})
     assert metrics == {"number/mean": 0.5} and batch["total_reward"] is told.rewards
+    named = nemo_rl.SingleTurn("number", "mine", tensor=numpy.array, returns=Returned)
+    assert named.step(logs, [{"mine": 12, "answer": 13}] * 2).rewards.tolist() == [1.0, 0.0]
+    worked = {"solution": r"We add and get $\boxed{12}$."}
+    assert environment.step(logs, [worked] * 2).rewards.tolist() == [1.0, 0.0]
     failing = nemo_rl.SingleTurn("misbehaves", tensor=numpy.array, returns=Returned)
     with pytest.raises(RewardUnavailableError):
         failing.step([[{"role": "assistant", "content": "raise"}]], [None])
