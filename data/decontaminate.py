@@ -2,7 +2,8 @@
 
 As in the paper, a text overlaps if it shares a 10-gram of words with an evaluation text. An
 evaluation text with fewer words matches a text of exactly these words. A formula of two or more
-operations matches anywhere, also in a chain of thought, unless it is part of a longer formula.
+operations matches anywhere, also in a chain of thought, unless it is part of a longer formula, to
+which brackets may join it.
 """
 
 import hashlib
@@ -16,13 +17,29 @@ SIZE = 10  # words of an n-gram
 TEMPLATE = 3  # an n-gram of so many questions comes from their template
 _CJK = "\u3040-\u30ff\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"
 _WORD = re.compile(rf"[{_CJK}]|\d+|[^\W\d_{_CJK}]+")
-_SIGN = re.compile(r"\s*([-+*/^])\s*")
+_SIGNS = str.maketrans("−－＋×·⋅∙＊÷／（[{）]}", "--+*****//((()))")
+_LATEX = tuple(
+    (re.compile(pattern), plain)
+    for pattern, plain in (
+        (r"(?<!\\)\\+(?:times|cdot|ast)(?![A-Za-z])", "*"),
+        (r"(?<!\\)\\+div(?![A-Za-z])", "/"),
+        (r"(?<!\\)\\+(?:left|right)(?![A-Za-z])", ""),
+        (r"\$|(?<!\\)\\+[()\[\],;:!]", " "),
+    )
+)
+_SIGN = re.compile(r"(?:(?<!\s)\s+)?([-+*/^])\s*")
+_INSIDE = re.compile(r"(?<=\()\s+|(?<!\s)\s+(?=\))")  # white space inside brackets
+_PRODUCT = re.compile(r"(?<=[\d)])(?=\([-+(]*\d)")  # without a sign, as in 2(3+4)
+_LONE = re.compile(r"\((\d+(?:\.\d+)?)\)(?!\d)")  # a number in brackets
 _DAY = r"(?:0?[1-9]|[12]\d|3[01])"
 _DATE = re.compile(  # 2024-01-15, 15/1/2024
     rf"(?<![\d.*+^/-])(?:(?:19|20)\d\d([-/])(?:0?[1-9]|1[0-2])\1{_DAY}"
     rf"|{_DAY}([-/]){_DAY}\2(?:19|20)\d\d)(?![\d*+^/-])"
 )
-_FORMULA = re.compile(r"\d+(?:\.\d+)?(?:[-+*/^]\d+(?:\.\d+)?){2,}")
+_FORMULA = re.compile(  # brackets may lack a partner
+    r"(?:(?<!\()(?<!\([-+])(?:\([-+]?)+|(?<!\d))\d+(?:\.\d+)?\)*"
+    r"(?:[-+*/^](?:\([-+]?)*\d+(?:\.\d+)?\)*){2,}"
+)
 
 
 def words(text: str) -> list[str]:
@@ -42,9 +59,37 @@ def _without_marks(text: str) -> str:
 
 
 def formulas(text: str) -> set[str]:
-    """The maximal chains of two or more operations on numbers, without spaces; dates are none."""
-    spelled = _DATE.sub(" ", text.replace("−", "-").replace("×", "*"))
-    return set(_FORMULA.findall(_SIGN.sub(r"\1", spelled)))
+    """The maximal formulas of two or more operations on numbers, also in LaTeX; dates are none.
+
+    They are spelled without spaces and without brackets around the whole or around a number.
+    """
+    for pattern, plain in _LATEX:
+        text = pattern.sub(plain, text)
+    spelled = _SIGN.sub(r"\1", _DATE.sub(" ", text.translate(_SIGNS)))
+    joined = _LONE.sub(r"\1", _PRODUCT.sub("*", _INSIDE.sub("", spelled)))
+    return set(map(_bare, _FORMULA.findall(joined)))
+
+
+def _bare(formula: str) -> str:
+    """The formula without signs and brackets that do not belong to a part of it."""
+    opened: list[int] = []
+    closed_by: dict[int, int] = {}
+    for place, character in enumerate(formula):
+        if character == "(":
+            opened.append(place)
+        elif character == ")" and opened:
+            closed_by[opened.pop()] = place
+    closing = set(closed_by.values())
+    start, last = 0, len(formula) - 1
+    while True:
+        if formula[last] == ")" and last not in closing:
+            last -= 1
+        elif formula[start] in "-+" or (formula[start] == "(" and start not in closed_by):
+            start += 1
+        elif closed_by.get(start) == last:
+            start, last = start + 1, last - 1
+        else:
+            return formula[start : last + 1]
 
 
 def texts_of(value: Any) -> Iterator[str]:

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 from typing import Any
 
 from veriloop.data.problem import Problem
+from veriloop.verifiers.boxes import boxed_run, run_answer
 from veriloop.verifiers.registry import get
 
-COLUMNS = ("solution", "answer", "ground_truth", "label", "target")  # tried in this order
+COLUMNS = ("answer", "ground_truth", "solution", "label", "target")  # tried in this order
+_WORKED = "solution"  # of COLUMNS: the answer in some data sets, in others mostly the way to it
+_OF_MATHS = frozenset({"math_answer", "math_verify", "number", "unit_chain"})
+_AFTER_HASHES = re.compile(r"####[ \t]*(\S[^\n]*?)\s*\Z")  # the last line of GSM8K's answers
+_WORD = re.compile(r"(?<![\\A-Za-z])[^\W\d_]{2,}")  # no command of LaTeX
 _KEYS = frozenset({"verifier", "reference", "facts"})  # of a label that names its verifier
 _TAIL_CHARS = 200  # of a prompt, by which the end of a truncated prompt is located in a query
-_SPECIAL = re.compile(r"(?:<\|[^<>|]{1,40}\|>|</s>|<eos>|<pad>|\[PAD\]|<end_of_turn>|\s)+\Z")
+_SPECIAL = re.compile(  # one token at the end; DeepSeek's have bars of full width (U+FF5C)
+    r"(?:<\|[^<>|]{1,40}\|>|<\uff5c[^<>\uff5c]{1,40}\uff5c>|</s>|<eos>|<pad>|\[PAD\]|<end_of_turn>)\Z"
+)
+_LONGEST_SPECIAL = 44  # characters
 
 
 def problem_for(
@@ -52,14 +60,18 @@ def names_verifier(label: Any) -> bool:
 def find_label(row: Mapping[str, Any], column: str = "", verifier: str = "") -> Any:
     """The label of a row: from `column`, else from the first of COLUMNS that exists, else None.
 
+    A value may be a list, of one label for each sample. If `verifier` is one of mathematics, a text
+    that works the answer out is reduced to its last box, or to what follows `####` at its end.
     Raises KeyError if `column` does not exist, and ValueError if none of COLUMNS exists and
-    `verifier`, if one is given, reads a reference.
+    `verifier`, if one is given, reads a reference, or if a `solution` that `column` does not name
+    has sentences but neither of both.
     """
     if column and column not in row:
         raise KeyError(f"no column {column!r}; the columns are {sorted(row)}")
     for name in (column,) if column else COLUMNS:
         if name in row:
-            return row[name]
+            maths = verifier in _OF_MATHS
+            return _answers(row[name], name, named=bool(column)) if maths else row[name]
     if verifier and get(verifier).example.reference:
         raise ValueError(
             f"verifier {verifier!r} needs a label, but the row has no column "
@@ -67,6 +79,36 @@ def find_label(row: Mapping[str, Any], column: str = "", verifier: str = "") -> 
             "name the one with the label by column="
         )
     return None
+
+
+def _answers(label: Any, column: str, *, named: bool) -> Any:
+    """The answer in a label, or in each of a list; what is no text is kept."""
+    if isinstance(label, list | tuple):
+        return [_answers(one, column, named=named) for one in label]
+    if not isinstance(label, str):
+        return label
+    if marked := _AFTER_HASHES.search(label):
+        return marked.group(1)
+    worked = _in_sentences(label)
+    split = boxed_run(label) if worked or column == _WORKED else None
+    if split and split[1] and (answer := run_answer(label, split[1])):
+        return answer
+    if worked and column == _WORKED and not named:
+        raise ValueError(
+            f"the column {column!r} holds {_shown(label)}, a text with neither a box nor #### "
+            "before its answer: name the column with the answer by column="
+        )
+    return label
+
+
+def _in_sentences(text: str) -> bool:
+    """Whether a text is likely to be more than an answer."""
+    words = _WORD.findall(text)
+    if len(words) > 8 or "\n" in text.strip():
+        return True
+    ends = text.rstrip().endswith((".", "!", "?"))
+    opens = _WORD.match(text.lstrip()) is not None
+    return (ends and len(words) > 2) or ("=" in text and opens and len(words) > 1)
 
 
 def response_of(query: str, prompt: str) -> str:
@@ -83,7 +125,23 @@ def response_of(query: str, prompt: str) -> str:
         if at < 0:
             raise ValueError("the query begins with neither the prompt nor the end of it")
         rest = query[at + len(tail) :]
-    return _SPECIAL.sub("", rest)
+    return without_special_tokens(rest)
+
+
+def without_special_tokens(response: str) -> str:
+    """The response without special tokens at its end, and without the white space around them.
+
+    Trainers that decode with special tokens leave the end of the turn and padding there.
+    """
+    kept = len(response)
+    while True:
+        end = kept
+        while end and response[end - 1].isspace():
+            end -= 1
+        token = _SPECIAL.search(response, max(0, end - _LONGEST_SPECIAL), end)
+        if token is None:
+            return response[: end if kept < len(response) else kept]
+        kept = token.start()
 
 
 def _plain(label: Any) -> Any:

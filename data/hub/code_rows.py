@@ -6,13 +6,13 @@ import re
 from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
+from veriloop.data.free_names import UNPARSABLE, free_names
 from veriloop.data.hub.layout import Layout, Row, UnusableRow, text, value
 
 LARGEST = 64 << 20  # characters of a row's tests; rows with more are dropped
 _DEFINED = re.compile(r"^(?:async )?(?:def|class) (\w+)", re.MULTILINE)
 _EVALPLUS_ASSERTION = re.compile(r"assertion\(candidate\(\*inp\), exp, ([\d.e-]+)\)")
 _DEFINITION = (ast.FunctionDef, ast.AsyncFunctionDef)
-_UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)  # raised by ast.parse
 
 
 def inputs_outputs(row: Row, layout: Layout) -> dict[str, Any]:
@@ -127,7 +127,7 @@ def _helpers(prompt: str, function: str, used: Container[str]) -> dict[str, Any]
         return {}
     try:
         tree = ast.parse(prompt)
-    except _UNPARSABLE:
+    except UNPARSABLE:
         raise UnusableRow("the prompt is not valid Python") from None
     wanted = {node.name for node in tree.body if isinstance(node, _DEFINITION) and _is_stub(node)}
     names = [name for name in defined if name in wanted and name in used]
@@ -145,12 +145,11 @@ def _is_stub(definition: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     )
 
 
-def _names(code: str) -> set[str]:
+def _names(code: str) -> list[str]:
     try:
-        tree = ast.parse(code)
-    except _UNPARSABLE:
+        return free_names(code)
+    except UNPARSABLE:
         raise UnusableRow("tests are not valid Python") from None
-    return {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
 
 
 def evalplus_tests(code: str) -> dict[str, Any] | None:
@@ -166,7 +165,7 @@ def evalplus_tests(code: str) -> dict[str, Any] | None:
         inputs_statement, results_statement, loop = check.body
         inputs = _assigned_list(inputs_statement, "inputs")
         results = _assigned_list(results_statement, "results")
-    except _UNPARSABLE:
+    except UNPARSABLE:
         return None
     if not isinstance(loop, ast.For) or len(loop.body) != 1:
         return None

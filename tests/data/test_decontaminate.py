@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.cpu_budget import cpu_budget
 from veriloop.data import arithmetic
 from veriloop.data.decontaminate import Overlap, formulas, texts_of, words
 
@@ -153,3 +154,63 @@ def test_dates_are_no_formulas():
     assert formulas("2024-01+15 and 12-10-2") == {"2024-01+15", "12-10-2"}
     for formula in ("1000-10-5", "9000/10/3", "2000-10-50", "2000-13-5", "5+2000-10-20+7"):
         assert formulas(formula) == {formula}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        r"$3 \times 4 + 5 \div 6$",
+        r"$3\cdot4$ + $5\div 6$",
+        r"\(3 \ast 4 + \left(5\right) \div 6\)",
+        r"\[3\,\times\;4\:+\!5/6\]",
+        r"3 \\times 4 + 5 \\div 6",  # as JSON has it
+        "3 × 4 + 5 ÷ 6",
+        "3·4+5/6 or 3⋅4+5/6 or 3∙4+5/6 or 3＊4＋5／6",
+        "**3 * 4 + 5 / 6**",
+        "- (3 * 4 + 5 / 6)",
+        "so (( 3*4+5/6 ) and on",
+        "[3*4+5/6, 7], {3*4+5/6} and （3*4+5/6）",
+        r"f(3*4+5/6) and \boxed{3*4+5/6}",
+        "1)3*4+5/6, (2)3*4+5/6, [3]3*4+5/6",
+        "(-3*4+5/6))",
+    ],
+)
+def test_a_formula_is_found_in_every_notation(text):
+    assert formulas(text) == {"3*4+5/6"}
+    assert Overlap(["Compute 3*4+5/6 now, please."]).overlaps(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "formula"),
+    [
+        ("What is (1+2+3)*4?", "(1+2+3)*4"),
+        ("7-(1+2+3)", "7-(1+2+3)"),
+        ("7 - [ 1 + 2 + 3 ]", "7-(1+2+3)"),
+        ("(7-(1+2+3))", "7-(1+2+3)"),
+        ("((1+2+3)*4", "(1+2+3)*4"),
+        ("(1+2+3)*4)", "(1+2+3)*4"),
+        ("(1+2+3)(-4+5)", "(1+2+3)*(-4+5)"),
+        ("2((1+2+3)/4)", "2*((1+2+3)/4)"),
+        ("2^{1+2+3}", "2^(1+2+3)"),
+        ("1+2+3-(4.5)*(-6)", "1+2+3-4.5*(-6)"),
+        ("(x+1+2+3)*4", "1+2+3)*4"),
+        ("(+1+2+3)/(4)", "(+1+2+3)/4"),
+        ("−(1＋2－3)*4", "(1+2-3)*4"),
+    ],
+)
+def test_a_formula_that_brackets_join_to_more_is_part_of_a_longer_one(text, formula):
+    assert formulas(text) == {formula}
+    assert not Overlap(["Compute 1+2+3."]).overlaps(text)
+    assert Overlap([text + " "]).overlaps(f"First {text}, then the rest.")
+
+
+def test_a_bracket_after_a_space_or_a_word_is_no_factor():
+    assert formulas("Step 2 (1+2+3) (16) is 3.(4+5+6) or 1+2+3 (see 4)") == {"1+2+3", "4+5+6"}
+    assert formulas(r"1+2 \cdots 3, 1+2+\cdots+3+4, 3 \timesx 4+5, 1+2+\divx") == set()
+    assert formulas("(3+4), (3)+4, 2(3), f(1)2") == set()
+
+
+def test_formulas_are_searched_in_time_that_grows_with_the_text_alone():
+    for part in ("(", "(-", "1", "(1", "1)", "1(", "(1+2", "1+2+3)", " ", "\\", "$", "( ", "- "):
+        with cpu_budget(2.0):
+            formulas(part * 100_000)

@@ -2,14 +2,14 @@
 
 AReaL calls the function in processes of its own, so it can be pickled. After an exception it tries
 again, three times by default, and then raises; a call that takes longer than its `timeout_seconds`
-(15 by default) has the reward 0.
+(15 by default) has the reward 0. Special tokens at the end of a completion are left out.
 """
 
 from collections.abc import Sequence
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
-from veriloop.verifiers.labels import find_label, problem_for
+from veriloop.verifiers.labels import find_label, problem_for, without_special_tokens
 
 
 class Reward:
@@ -35,7 +35,8 @@ class Reward:
     ) -> float:
         del prompt_ids, completion_ids
         label = find_label(row, self._column, self._verifier)
-        (verdict,) = judge_tasks([(problem_for(label, self._verifier, prompt=prompt), completions)])
+        problem = problem_for(label, self._verifier, prompt=prompt)
+        (verdict,) = judge_tasks([(problem, without_special_tokens(completions))])
         return score(verdict, self._on_error)
 
 

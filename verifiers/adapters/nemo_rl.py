@@ -6,28 +6,34 @@
             super().__init__("math_answer", tensor=torch.tensor, returns=EnvironmentReturn)
 
 Rewards are numbers in a tensor there, which has no value for a response that could not be judged:
-that raises and ends the step, unless `on_error` is "zero".
+that raises and ends the step, unless `on_error` is "zero". Special tokens at the end of what the
+assistant wrote are left out.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
-from veriloop.verifiers.labels import find_label, problem_for
+from veriloop.verifiers.labels import find_label, problem_for, without_special_tokens
 
 
 class SingleTurn:
-    """An EnvironmentInterface of one turn: judges what the assistant wrote and ends the episode."""
+    """An EnvironmentInterface of one turn: judges what the assistant wrote and ends the episode.
+
+    `column` of metadata that is a plain row holds the label, without it the first of
+    `veriloop.verifiers.labels.COLUMNS` that the row has.
+    """
 
     def __init__(
         self,
         verifier: str,
+        column: str = "",
         *,
         tensor: Callable[[list[Any]], Any],
         returns: Callable[..., Any],
         on_error: OnError = "raise",
     ) -> None:
-        self._verifier = verifier
+        self._verifier, self._column = verifier, column
         self._tensor = tensor
         self._returns = returns
         self._on_error: OnError = on_error
@@ -38,8 +44,10 @@ class SingleTurn:
         """One EnvironmentReturn for the batch; every episode ends."""
         tasks = []
         for log, sample in zip(message_log_batch, metadata, strict=True):
-            prompt, response = _text(log, "user"), _text(log, "assistant")
-            tasks.append((problem_for(_label(sample), self._verifier, prompt=prompt), response))
+            prompt = _text(log, "user")
+            response = without_special_tokens(_text(log, "assistant"))
+            problem = problem_for(self._label(sample), self._verifier, prompt=prompt)
+            tasks.append((problem, response))
         verdicts = judge_tasks(tasks)
         count = len(tasks)
         return self._returns(
@@ -56,15 +64,14 @@ class SingleTurn:
         rewards = batch["total_reward"]
         return batch, {f"{self._verifier}/mean": float(sum(rewards) / max(len(rewards), 1))}
 
+    def _label(self, metadata: Any) -> Any:
+        """The label of one sample: its metadata, or a field of it where that is a plain row."""
+        plain_row = isinstance(metadata, Mapping) and "verifier" not in metadata
+        return find_label(metadata, self._column, self._verifier) if plain_row else metadata
+
     def shutdown(self) -> None:
         """No-op: the pool closes with its process."""
 
 
 def _text(log: Sequence[Mapping[str, Any]], role: str) -> str:
     return "".join(str(message["content"]) for message in log if message["role"] == role)
-
-
-def _label(metadata: Any) -> Any:
-    """The label of one sample: its metadata, or a field of it where that is a plain row."""
-    plain_row = isinstance(metadata, Mapping) and "verifier" not in metadata
-    return find_label(metadata) if plain_row else metadata

@@ -11,13 +11,13 @@ from typing import Any
 
 from veriloop.verifiers.adapters.grading import OnError, judge_tasks, score
 from veriloop.verifiers.conversation import last_text
-from veriloop.verifiers.labels import problem_for
+from veriloop.verifiers.labels import problem_for, without_special_tokens
 
 STATUSES = ("no_answer", "timeout", "error")  # of a verdict that is not "graded"
 
 
 class VerifierEnv:
-    """`step(action)` judges the action and is done."""
+    """`step(action)` judges the action, without special tokens at its end, and is done."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class VerifierEnv:
     def step(self, action: str) -> dict[str, Any]:
         """The reward of the one turn."""
         problem = problem_for(self._label, self._verifier, prompt=self._prompt)
-        (verdict,) = judge_tasks([(problem, action)])
+        (verdict,) = judge_tasks([(problem, without_special_tokens(action))])
         self._metrics = {status: float(verdict.status == status) for status in STATUSES}
         return {
             "observations": [],

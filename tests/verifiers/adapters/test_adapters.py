@@ -73,7 +73,7 @@ def test_trl_labels_come_from_the_column_named():
 
 
 def test_a_missing_label_is_told_with_the_columns_of_the_data_set():
-    told = r"needs a label, .* no column solution, .* its columns are \['amount'\].* column="
+    told = r"needs a label, .* no column answer, .* its columns are \['amount'\].* column="
     with pytest.raises(ValueError, match=told):
         trl.reward("number")(
             prompts=[""], completions=[RIGHT], completion_ids=[[1]], amount=[12], trainer_state=None
@@ -160,6 +160,10 @@ def test_nemo_rl_steps_a_batch_of_conversations():
     assert told.observations[1] == {"role": "environment", "content": "not equal to 12"}
     batch, metrics = environment.global_post_process_and_metrics({"total_reward": told.rewards})
     assert metrics == {"number/mean": 0.5} and batch["total_reward"] is told.rewards
+    named = nemo_rl.SingleTurn("number", "mine", tensor=numpy.array, returns=Returned)
+    assert named.step(logs, [{"mine": 12, "answer": 13}] * 2).rewards.tolist() == [1.0, 0.0]
+    worked = {"solution": r"We add and get $\boxed{12}$."}
+    assert environment.step(logs, [worked] * 2).rewards.tolist() == [1.0, 0.0]
     failing = nemo_rl.SingleTurn("misbehaves", tensor=numpy.array, returns=Returned)
     with pytest.raises(RewardUnavailableError):
         failing.step([[{"role": "assistant", "content": "raise"}]], [None])
@@ -172,6 +176,27 @@ def test_areal_calls_with_ids_and_the_row():
     assert reward(prompt="", completions=WRONG, prompt_ids=[], completion_ids=[], answer=12) == 0.0
     with pytest.raises(RewardUnavailableError):
         areal.reward("misbehaves")("", "raise", [], [])
+
+
+ENDS = ("<|im_end|>\n", "<｜end▁of▁sentence｜>", "</s><pad>")  # of a turn, in several tokenizers
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_special_tokens_at_the_end_change_no_verdict(end):
+    text = "<think>6+6</think><answer>12</answer>" + end
+    asked = [{"role": "user", "content": "6+6"}]
+    log = [*asked, {"role": "assistant", "content": text}]
+    rewards = [
+        areal.reward("think_format")("6+6", text, [], []),
+        openrlhf.reward("think_format")(["6+6 " + text], ["6+6 "], [None])["rewards"][0],
+        nemo_rl.SingleTurn("think_format", tensor=list, returns=Returned)
+        .step([log], [None])
+        .rewards[0],
+    ]
+    extras = {"reward_spec": {"ground_truth": None}}
+    gym = skyrl.VerifierEnv(extras=extras, verifier="think_format")
+    gym.init(asked)
+    assert [*rewards, gym.step(text)["reward"]] == [1.0] * 4
 
 
 @pytest.mark.slow

@@ -121,6 +121,15 @@ def test_slime_reads_a_bare_number_and_retries_a_failure_of_ours(service):
         asyncio.run(slime_client(url + "?verifier=misbehaves", failing, 2))
 
 
+@pytest.mark.parametrize("end", ["<|im_end|>\n", "<｜end▁of▁sentence｜>"])
+def test_special_tokens_at_the_end_of_a_response_change_no_reward(ask, calculating, end):
+    response = "The answer is 12" + end
+    sample = {"prompt": "6+6", "response": response, "label": "12"}
+    assert ask(calculating.url, "/slime?verifier=math_answer", sample).json == 1.0
+    batch = {"query": ["6+6 " + response], "prompts": ["6+6 "], "labels": ["12"]}
+    assert ask(calculating.url, "/get_reward?verifier=math_answer", batch).json["rewards"] == [1.0]
+
+
 def gym(*outputs, **task):
     return {"responses_create_params": {"input": []}, "response": {"output": list(outputs)}, **task}
 

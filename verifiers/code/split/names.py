@@ -38,6 +38,12 @@ def library(name: str) -> tuple[bool, Any]:
     return False, None
 
 
+def is_library(name: str) -> bool:
+    """Whether `library` may have the name; imports the standard library alone."""
+    searched = () if name.startswith("_") else map(importlib.import_module, _SEARCHED)
+    return name in _MODULES or any(hasattr(module, name) for module in searched)
+
+
 def uses_objects(tree: ast.AST) -> bool:
     """Whether the tests use what they create as objects, and not as results.
 

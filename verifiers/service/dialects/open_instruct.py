@@ -4,18 +4,19 @@ The result of a test is 0 or 1, which leaves no value for a failure: one of the 
 that is broken by itself, is a 503 for the whole program.
 """
 
-import ast
 import builtins
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from time import perf_counter
 from typing import Any
 
 from fastapi import APIRouter, Response
 from pydantic import BaseModel, Field
 
+from veriloop.data.free_names import UNPARSABLE, free_names
 from veriloop.sandbox.executor import Executor
 from veriloop.sandbox.remote.responses import refusals
 from veriloop.verifiers.code.reference import CodeReference
+from veriloop.verifiers.code.split.names import is_library
 from veriloop.verifiers.code.tests import judge_program
 from veriloop.verifiers.service.bodies import RUNNING, router
 from veriloop.verifiers.service.dialects.packed_tests import unpack
@@ -62,9 +63,9 @@ def routes(runner: Runner) -> APIRouter:
     return own
 
 
-def _read(tests: Any, read: Callable[[Any], dict[str, str]]) -> list[dict[str, str]]:
-    """Raises ValueError for tests that are none."""
-    checked: list[dict[str, str]] = []
+def _read(tests: Any, read: Callable[[Any], dict[str, Any]]) -> list[dict[str, Any]]:
+    """A reference for each test. Raises ValueError for tests that are none."""
+    checked: list[dict[str, Any]] = []
     for n, test in enumerate(unpack(tests)):
         try:
             checked.append(read(test))
@@ -73,27 +74,46 @@ def _read(tests: Any, read: Callable[[Any], dict[str, str]]) -> list[dict[str, s
     return checked
 
 
-def _assertion(test: Any) -> dict[str, str]:
+def _assertion(test: Any) -> dict[str, Any]:
     if not isinstance(test, str):
         raise ValueError(f"a test must be an assert statement, got {type(test).__name__}")
-    return {"assert": test}
+    try:
+        used = free_names(test)
+    except UNPARSABLE as broken:
+        raise ValueError(f"a test is not valid Python: {broken}") from broken
+    function, *names = _of_program(used)
+    return {"tests": [{"assert": test}], "function": function, "names": names}
 
 
-def _stdio(test: Any) -> dict[str, str]:
+def _of_program(names: Sequence[str]) -> Sequence[str]:
+    """Those of the names that a test leaves to the program, at least one.
+
+    A name of the standard library or a builtin is the program's only in a test without others:
+    a program that could replace what tests compare with would pass any of them.
+    """
+    foreign = [name for name in names if not hasattr(builtins, name)]
+    if own := [name for name in foreign if not is_library(name)]:
+        return own
+    if foreign or len(names) == 1:
+        return (foreign or names)[:1]
+    raise ValueError(f"a test must use a name that the program defines, got {list(names)}")
+
+
+def _stdio(test: Any) -> dict[str, Any]:
     if not isinstance(test, Mapping) or not {"input", "output"} <= set(test):
         raise ValueError("a test must be an object with input and output")
-    return {"stdin": str(test["input"]), "expected_stdout": str(test["output"])}
+    pair = {"stdin": str(test["input"]), "expected_stdout": str(test["output"])}
+    return {"tests": [pair]}
 
 
 def _judge(
-    box: Executor, submission: TestRequest, read: Callable[[Any], dict[str, str]]
+    box: Executor, submission: TestRequest, read: Callable[[Any], dict[str, Any]]
 ) -> dict[str, list[Any]]:
     """Run each test separately, so that a failing one does not change the others' results."""
     seconds = submission.max_execution_time
     results, runtimes = [], []
     for test in _read(submission.tests, read):
-        limits = {"cpu_s": seconds}
-        reference = CodeReference.read({"tests": [test], "limits": limits, **_target(test)})
+        reference = CodeReference.read({"limits": {"cpu_s": seconds}, **test})
         passed, elapsed = _judge_test(box, submission.program, reference)
         results.append(int(passed))
         runtimes.append(elapsed if passed else -1.0)
@@ -111,20 +131,3 @@ def _judge_test(box: Executor, program: str, reference: CodeReference) -> tuple[
             return verdict.score == 1.0, perf_counter() - start
         detail = verdict.detail
     raise RuntimeError(f"a test could not be judged: {detail}")
-
-
-def _target(test: Mapping[str, str]) -> dict[str, str]:
-    """The function under test: the first that the assert statement calls and that is no builtin."""
-    if "assert" not in test:
-        return {}
-    try:
-        tree = ast.parse(test["assert"])
-    except (SyntaxError, ValueError, RecursionError, MemoryError) as broken:  # MemoryError: nesting
-        raise ValueError(f"a test is not valid Python: {broken}") from broken
-    called = [
-        node.func.id
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-    ]
-    function = next((name for name in called if not hasattr(builtins, name)), "")
-    return {"function": function} if function else {}
