@@ -83,26 +83,6 @@ def test_the_script_for_slurm_is_one_of_bash():
     assert cluster.samplers.count == gpus * (nodes - len(training))
 
 
-OWN = (Path(__file__).parents[2] / "docs/own.md").read_text()
-
-
-@pytest.mark.parametrize(("section", "most"), [(0, 52.4), (1, 51.5)])
-def test_own_recipes_fit_eight_cards_as_the_page_says(section, most, published):  # noqa: F811
-    first, _, *more = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
-    recipe = first.replace("models/my-base", "models/Qwen2.5-7B") + more[section]
-    (published / "mine.yaml").write_text(recipe)
-    (published / "questions.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
-    launches = re.findall(r"^ +(?:CUDA_VISIBLE_DEVICES=\S+ )?(torchrun .*)$", OWN, re.MULTILINE)
-    flags, (stage, *words) = launch(launches[section])
-    planned = parse(stage, words).recipe
-    assert int(flags["--nproc-per-node"]) == planned.cluster.trainer.ranks
-    text = plan.plan(planned)
-    told = float(re.search(r"at most about ([\d.]+) GiB on the device of rank 0", text)[1])
-    assert told == pytest.approx(most, abs=0.05)
-    servers = planned.cluster.samplers.count
-    assert planned.cluster.trainer.ranks + servers * planned.cluster.samplers.gpus == 8
-
-
 def test_the_script_for_slurm_starts_its_job_again_at_the_end_of_its_time():
     script = re.search(r"```bash\n(.*?)```", SECTIONS["Slurm"], re.DOTALL)[1]
     (trap,) = re.findall(r"^trap '(.*)' TERM$", script, re.MULTILINE)
