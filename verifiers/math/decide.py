@@ -56,6 +56,10 @@ MAX_CHARS = 2_000
 _SPACING = re.compile(
     r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\\[()\[\]]|[$~]|\*\*(?=\s*$)"
 )
+_STYLED = re.compile(  # one word in style commands: \\textbf{\\text{Bob}}
+    r"(?:\\(?:text(?:bf|it|rm|sf|tt|up|normal)?|math(?:rm|bf|it|sf|tt)|mbox|emph|operatorname)\{)+"
+    r"([^\W\d_]+)\.?(?P<closed>\}+)"
+)
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)")
 _FRACTION = re.compile(r"([+-]?)(?:\\frac\{([+-]?\d+)\}\{([+-]?\d+)\}|(\d+)/(\d+))")
@@ -98,6 +102,13 @@ def normal(text: str) -> str:
     return _LOOSE_SPACE.sub("", text).strip().removesuffix(".")
 
 
+def _unstyled(text: str) -> str:
+    """The word of a normalised text without the style commands around it; other texts as is."""
+    match = _STYLED.fullmatch(text)
+    balanced = match is not None and text.count("{") == len(match["closed"])
+    return match[1] if match and balanced else text
+
+
 def exact(text: str) -> Fraction | None:
     """The rational value of a normalised text such as 12, 1,234, 0.5, 3/4 or \\frac{3}{4}."""
     if _NUMBER.fullmatch(text):
@@ -126,7 +137,7 @@ def decide(
     gold_text, answer_text = normal(gold), normal(answer)
     decimal = decimal_comma and _SEPARATED.search(answer) is not None
     if not decimal:
-        if gold_text == answer_text and gold_text:
+        if _unstyled(gold_text) == _unstyled(answer_text) != "":
             return True, "same text"
         values = exact(gold_text), exact(answer_text)
         if values[0] is not None and values[1] is not None and "." not in gold_text + answer_text:
