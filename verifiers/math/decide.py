@@ -13,6 +13,7 @@ from veriloop.verifiers.math.glyphs import plain
 from veriloop.verifiers.math.items import items
 from veriloop.verifiers.math.names import ALSO, APPLIED, DENIED, EITHER
 from veriloop.verifiers.math.parts import labelled, option, unlabelled
+from veriloop.verifiers.math.sides import one_number, other_dollars, plain_dollars
 from veriloop.verifiers.math.statements import read
 from veriloop.verifiers.math.times import same_time
 from veriloop.verifiers.math.tokens import Comma
@@ -134,6 +135,11 @@ def decide(
     a language that writes 2,5. Raises ValueError if the gold answer cannot be parsed, and
     UndecidedError if it is not worked out and computer algebra finds no value or is not used.
     """
+    gold, answer = one_number(gold, answer), one_number(answer, gold)
+    if "$" in gold + answer:
+        if other_dollars(gold, answer):
+            return False, "another currency"
+        gold, answer = plain_dollars(gold), plain_dollars(answer)
     gold_text, answer_text = normal(gold), normal(answer)
     decimal = decimal_comma and _SEPARATED.search(answer) is not None
     if not decimal:
