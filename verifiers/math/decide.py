@@ -28,6 +28,7 @@ from veriloop.verifiers.math.tree import (
     contains,
     number,
 )
+from veriloop.verifiers.math.units import names_prefixed
 from veriloop.verifiers.math.verbal import (
     based,
     is_known,
@@ -205,8 +206,27 @@ def _by_mathematics(
     answer_forms += _with_parameter_of(gold, answer, answer_forms)
     if any(same(g, a) for g in gold_forms for a in answer_forms):
         return True, "mathematics"
+    if any(map(_has_unit, _answer_forms(answer, decimal_comma, False))):
+        in_units = [form for form in answer_forms if _has_unit(form)]
+        if any(same(g, a) for g in _in_letters(gold, gold_forms) for a in in_units):
+            return True, "mathematics"
     right = algebra.match(gold_forms, answer_forms, use)
     return (False, "mathematics") if right is None else (right, "computer algebra")
+
+
+def _in_letters(gold: str, forms: Sequence[Form]) -> tuple[Form, ...]:
+    """The gold answer with letters as a unit with a prefix, as in 2 \\mu m and 5 mV.
+
+    They may be a product, and are only read so where the answer has a unit too.
+    """
+    if _SPECIAL.get(phrase(gold) or "") or _spelled(gold):
+        return ()
+    read_so = _forms(gold, "gold", "thousands", 2)
+    return tuple(form for form in read_so if form not in forms and _has_prefix(form))
+
+
+def _has_prefix(form: Form) -> bool:
+    return any(names_prefixed(side) for part in form.parts for side in part.sides)
 
 
 def _with_parameter_of(gold: str, answer: str, forms: Sequence[Form]) -> tuple[Form, ...]:

@@ -104,7 +104,8 @@ class Statements(Commands):
                 return None
             prefix = "u" if self.sees("mu") else token.text
             name = prefix + ("ohm" if after.text == "Omega" else after.text)
-            apart = token.spaced or token.prose or after.prose or self.unit_letters > 1
+            prose = token.prose or after.prose
+            apart = prose or self.unit_letters > 1 or (token.spaced and prefix != "u")
             if name not in SCIENTIFIC or not apart or self._multiplied(self.peek(2)):
                 return None
             self.take()
@@ -118,8 +119,9 @@ class Statements(Commands):
 
     def _is_spaced_pair(self, left: Node) -> bool:
         """Whether two letters after a number and a space are a unit, where letters may be units."""
-        pair = self.next.spaced and self.next.text in SPACED_PAIRS
-        return bool(self.unit_letters and pair and not contains(left, "sym"))
+        text = self.next.text
+        pair = text in SPACED_PAIRS or (self.unit_letters > 1 and text in SCIENTIFIC)
+        return bool(self.unit_letters and pair and self.next.spaced and not contains(left, "sym"))
 
     def _foreign(self, left: Node) -> Node:
         """A noun of another language after a number."""

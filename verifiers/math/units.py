@@ -144,7 +144,7 @@ def _prefixed(unit: Unit, prefix: str) -> Unit:
 _PLURALS = {"ies": "y", "ches": "ch", "shes": "sh", "xes": "x", "sses": "ss"}
 BARE_LETTERS = words("m g s h L l t N J W V K")
 SPACED_LETTERS = words("A C T F")  # units only in text after a space: 5\\text{ A}
-SPACED_PAIRS = words("MJ GJ TJ mJ MW GW TW mW kV mV kA nF pF dL kL ns eV Wh")  # 5 MJ, not 5MJ
+SPACED_PAIRS = words("MJ GJ TJ MW GW TW kV kA nF pF dL kL Wh")  # 5 MJ, not 5MJ
 CURRENCY_CODES = words("USD EUR GBP JPY CNY RMB INR") | {"Rs"}
 
 
@@ -156,6 +156,13 @@ def unit_of(word: str) -> Unit:
     if known is None and len(word) > 4:
         known = SCIENTIFIC.get(word.lower())
     return known or Unit(((singular(word.lower()), 1),))
+
+
+def names_prefixed(node: Node) -> bool:
+    """Whether a unit with a prefix occurs, as mV."""
+    if node.op == "unit":
+        return node.name in SCIENTIFIC
+    return any(map(names_prefixed, node.args))
 
 
 def singular(noun: str) -> str:

@@ -32,6 +32,7 @@ def decide(gold, answer):
         (r"2\text{ keV}", r"2000\text{ electronvolts}"),
         (r"1\text{ eV}", r"1.602176634e-19\text{ J}"),
         (r"5\text{ mN/m}", r"0.005\text{ N/m}"), (r"3\text{ kJ/mol}", r"3000\text{ J}/\text{mol}"),
+        ("5 mV", r"0.005\text{ V}"), (r"3 \mu g", r"0.003\text{ mg}"), ("2 nF", "2000 pF"),
         (r"2\text{ dL}", r"200\text{ mL}"), (r"50\text{ Kilojoules}", r"50000\text{ J}"),
     ],
 )  # fmt: skip
@@ -63,6 +64,9 @@ def test_another_prefix_is_another_value(gold, answer):
         (r"\frac{3}{2}kT", r"\frac{3}{2}", r"1.5Tk"),
         (r"\frac12 mV", r"\frac12 m", r"\frac{Vm}{2}"),
         ("3mV", "3", "3Vm"), ("2pV", "2", "2Vp"), (r"2k\Omega", "2", r"2\Omega k"),
+        (r"\frac{3}{2} \mu g", "1.5", r"1.5g\mu"),
+        (r"2 \mu N", "2", r"2N\mu"), ("2 mV", "2", "2 Vm"),
+        (r"2\mu V", "m=2", r"2V\mu"), (r"2 \mu V", "V=2", r"2V\mu"), ("2 mV", "m=2", "2Vm"),
         ("2MN", "2", "2NM"), ("4nC", "4", "4Cn"), (r"\mu s", "1", r"s\mu"),
         (r"2x \mu m", "2x", r"2m\mu x"), (r"2 \mu m (a+b)", "2", r"2\mu m a + 2\mu m b"),
         (r"2 \mu m\cos\theta", "2", r"2m\mu\cos\theta"), ("2 MN", "2", "2 NM"),
