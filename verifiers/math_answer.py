@@ -115,7 +115,7 @@ def _use(problem: Problem) -> Use:
 
 @verifier(
     "math_answer",
-    version="8",
+    version="9",
     reference={"answer": r"2\sqrt{3}"},
     accepts=r"<think>a diagonal</think> It is $\boxed{\sqrt{12}}$.",
     rejects=(

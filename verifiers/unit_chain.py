@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import pairwise
 
 from veriloop.data.problem import Problem
@@ -18,10 +18,29 @@ from veriloop.verifiers.registry import verifier
 from veriloop.verifiers.verdict import Verdict, no_answer
 
 MAX_STEPS = 512
+MAX_BEFORE = 80  # characters before a left side that tell whether it is continued
 
 _SIGNS = frozenset("0123456789 	()+-*/×÷·−–")
 _OPERATORS = " 	+-*/×÷·−–"
 _PLAIN = str.maketrans("×·÷−–", "**/--", " \t()")
+_LATEX = (  # each becomes one sign and blanks, so that positions stay
+    (re.compile(r"\\(?:times|cdot|ast)(?![A-Za-z])"), "*"),
+    (re.compile(r"\\div(?![A-Za-z])"), "/"),
+    (re.compile(r"\\(?:left|right|[bB]igg?[lr]?)(?![A-Za-z])|\\[,;:! ]"), " "),
+    (re.compile(r"\\[()\[\]\\]"), "||"),  # delimiters of formulas and ends of rows
+)
+_BEGINS = frozenset(  # commands after which an expression begins
+    "quad qquad implies iff to rightarrow Rightarrow longrightarrow Longrightarrow Leftrightarrow "
+    "leftrightarrow therefore because item newline hline displaystyle textstyle".split()
+)
+_COMMAND = re.compile(r"\\([A-Za-z]+)$")
+_FUNCTION = re.compile(r"(?<![A-Za-z])(?:sqrt|cbrt|log|ln|sin|cos|tan|exp|mod|abs)$")
+_OPERAND = re.compile(r"[A-Za-z}\]\\!%'²³π°]$|[A-Za-z}]\$$")  # the end of no integer
+_GROUP = re.compile(r"\d{3}(?!\d)")  # 000 of 1,000
+_TERM = re.compile(r"(?:\d\s*[A-Za-z]+|(?<![A-Za-z'])[A-Za-z]|[^A-Za-z])$")  # x, 5 cm; no prose
+_AMOUNT = re.compile(r"(?:[+*/×÷·]|[\d)]\s*[-−–])\s*\\?\$$")  # 5 + $3
+_GOES_ON = re.compile(r"\^|\\(?:sqrt|[dtc]?frac|binom|pi|bmod)(?![A-Za-z])")
+_OPEN_END = re.compile(r"(?:[+×÷·]|\\(?:times|cdot|div))\s*$")
 _TOKEN = re.compile(r"\d+|[-+*/]")
 _IDENTITY = re.compile(r"(?<![\d*/])0\+|[+-]0(?![\d*/])|(?<![\d*/])1\*(?=\d)|[*/]1(?!\d)")
 _TIMES_ZERO = re.compile(r"(?<!\d)0[*/]|\*0(?!\d)")
@@ -59,38 +78,56 @@ def steps(text: str) -> list[Step]:
 
 def _equalities(text: str) -> Iterator[Step]:
     at = 0  # start of the text left of the equality sign
-    for left, right in pairwise(text.split("=")):
+    plain = _plain(text)
+    for left, right in pairwise(plain.split("=")):
         equals = at + len(left)
         at = equals + 1
         start, end = equals - _run(left[::-1]), at + _run(right)
-        left_side, right_side = text[start:equals], text[at:end]
+        left_side, right_side = plain[start:equals], plain[at:end]
         if not left_side or not right_side:
             continue
-        before = text[start - 1 : start] if start else ""
-        if _is_continued(before, left_side) or _is_decimal(text[end : end + 2]):
+        before = plain[max(start - MAX_BEFORE, 0) : start].rpartition("\n")[2]
+        if _is_continued(before, left_side) or _goes_on(text[at:end], plain[end : end + 8]):
             continue
-        if before in ("", "\n"):  # a list marker is not a minus sign
+        if not before:  # a list marker is not a minus sign
             left_side = left_side.lstrip().removeprefix("- ")
         start = equals - len(left_side.lstrip())
         end -= len(right_side) - len(right_side.rstrip(f"{_OPERATORS}("))
-        values = _value(text[start:equals]), _value(text[at:end])
+        values = _value(plain[start:equals]), _value(plain[at:end])
         if values[0] is not None and values[1] is not None:
             yield Step(start, end, text[start:end], float(values[0] == values[1]), values[1])
 
 
+def _plain(text: str) -> str:
+    """The text with signs for LaTeX commands, of the same length."""
+    if "\\" in text:
+        for command, sign in _LATEX:
+            text = command.sub(partial(_padded, sign), text)
+    return text
+
+
+def _padded(sign: str, command: re.Match[str]) -> str:
+    return sign.ljust(len(command.group()))
+
+
 def _outlines(step: str) -> list[tuple[str, ...]]:
     """The numbers and signs of each side, sorted."""
-    return [tuple(sorted(_TOKEN.findall(side))) for side in step.translate(_PLAIN).split("=")]
+    return [tuple(sorted(_TOKEN.findall(side))) for side in _signs(step).split("=")]
+
+
+def _signs(step: str) -> str:
+    """The text of a step without blanks and brackets, with one sign for each operation."""
+    return _plain(step).translate(_PLAIN)
 
 
 def _is_trivial(step: Step) -> bool:
     """Whether a true step only adds or subtracts 0, or multiplies or divides by 1."""
-    left, right = _outlines(_IDENTITY.sub("", step.text.translate(_PLAIN)))
+    left, right = _outlines(_IDENTITY.sub("", _signs(step.text)))
     return step.score == 1.0 and left == right
 
 
 def _multiplies_zero(step: Step) -> bool:
-    return step.score == 1.0 and _TIMES_ZERO.search(step.text.translate(_PLAIN)) is not None
+    return step.score == 1.0 and _TIMES_ZERO.search(_signs(step.text)) is not None
 
 
 def _run(text: str) -> int:
@@ -100,14 +137,33 @@ def _run(text: str) -> int:
 
 
 def _is_continued(before: str, side: str) -> bool:
-    """Whether the left side is the end of something other than integers: x+3, 1.5, f(2)."""
-    attached = before.isascii() and (before.isalnum() or before in (".", "}", "_", "^"))
-    return attached and before != "" and side[:1] not in (" ", "\t", "")
+    """Whether the left side is the end of something other than integers: x+3, 1.5, f(2), x - 3.
+
+    `before` is the text before it in its line.
+    """
+    last, first = before[-1:], side.lstrip()[:1]
+    if side[:1] not in (" ", "\t"):
+        if last.isascii() and (last.isalnum() or last in (".", "}", "_", "^")) and last:
+            return True
+        if last == "," and before[-2:-1].isdigit() and _GROUP.match(side):
+            return True
+    command = _COMMAND.search(before)
+    if command is not None:
+        return command[1] not in _BEGINS
+    if _FUNCTION.search(before) or _AMOUNT.search(before):
+        return True
+    if first not in _OPERATORS or not _OPERAND.search(before):
+        return False
+    unary = first in "-−–" and side.lstrip()[1:2] not in (" ", "\t")
+    return not unary or _TERM.search(before) is not None  # Then -3 + 5
 
 
-def _is_decimal(after: str) -> bool:
-    """Whether the right side continues after a decimal point."""
-    return len(after) == 2 and after[0] in ".," and after[1].isdigit()
+def _goes_on(side: str, after: str) -> bool:
+    """Whether the right side continues: after a decimal point, or with more than integers."""
+    if len(after) > 1 and after[0] in ".," and after[1].isdigit():
+        return True
+    open_end = _OPEN_END.search(side) and after[:1] not in ("", "\n", "$", "|", ".", ",")
+    return bool(open_end) or _GOES_ON.match(after) is not None
 
 
 @lru_cache(maxsize=1024)
@@ -157,7 +213,7 @@ def _parts(chain: Sequence[Step], answer_right: bool) -> dict[str, float]:
 
 @verifier(
     "unit_chain",
-    version="4",
+    version="5",
     reference={"value": 13},
     accepts="<think>8+7-5+3 = 15-5+3 = 10+3; 10+3=13.</think> <answer>13</answer>",
     rejects=(

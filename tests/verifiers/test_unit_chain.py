@@ -39,6 +39,65 @@ def test_every_equality_of_integers_is_a_step(text, expected):
     assert scores_of(text) == [score for _, score in expected]
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (r"$3 \times 4 = 12$", [(r"3 \times 4 = 12", 1.0)]),
+        (r"\(3 \cdot 4 = 13\)", [(r"3 \cdot 4 = 13", 0.0)]),
+        (r"\[ 8 \div 2 = 4 \]", [(r"8 \div 2 = 4", 1.0)]),
+        (r"3+4=7 \\ 7-2=4 \\", [("3+4=7", 1.0), ("7-2=4", 0.0)]),
+        (r"$2 \times 5 - 3 = 10 - 3 = 7$",
+         [(r"2 \times 5 - 3 = 10 - 3", 1.0), ("10 - 3 = 7", 1.0)]),
+        (r"so \implies 3\,+\,4 = 8", [(r"3\,+\,4 = 8", 0.0)]),
+        (r"2\left(3+4\right) = 14; 2 \times \left(3+4\right) = 15",
+         [(r"2\left(3+4\right) = 14", 1.0), (r"2 \times \left(3+4\right) = 15", 0.0)]),
+        (r"3 \times 4 = 4 \times 3; 0 \times 5 = 0", [(r"0 \times 5 = 0", 1.0)]),
+        (r"x \times 4 = 12, 3 \times x = 12", []),
+    ],
+)  # fmt: skip
+def test_operations_in_latex_are_read_as_signs(text, expected):
+    assert [(step.text, step.score) for step in steps(text)] == expected
+    assert all(text[step.start : step.end] == step.text for step in steps(text))
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "x - 3 = 5", "x -3 = 5", "x + y - 3 = 5", "$x$ - 3 = 5", r"\frac{6}{2} - 3 = 0",
+        "5 cm + 3 = 8", "5 apples - 3 = 2", "5 apples -3 = 2", "x_{1} + 2 = 5", "3! - 1 = 5",
+        r"20\% \times 50 = 10", "sqrt 9 = 3", r"\sqrt 9 = 3", r"\log 8 = 3", r"17 \bmod 5 = 2",
+        "17 mod 5 = 2", "2+2 = 2^2", r"3 \times 4 = 2 \sqrt{36}", "3+4 = 3 + x", "3+4 = 3 × x",
+        r"3+4 = 1 \times x", "5 + $3 = 8", r"5 - \$3 = 2", "5 + 1,000 = 1005", "x² - 3 = 6",
+        r"2\pi + 1 = 7", r"\alpha + 1 = 5",
+    ],
+)  # fmt: skip
+def test_the_rest_of_a_formula_with_more_than_integers_is_no_step(text):
+    assert steps(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "score"),
+    [
+        ("Then -3 + 5 = 2", 1.0), ("Then -3 + 5 = 3", 0.0), ("We get: - 3+5 = 2", 1.0),
+        ("So 3 + 4 = 8", 0.0), (r"\text{So } 3 + 4 = 8", 0.0), ("Step 2: 3 + 4 = 7", 1.0),
+        ("- $3 + 4 = 8$", 0.0), ("然后-3+5=3", 0.0), (r"3 + 4 = 8\text{ cm}", 0.0),
+        (r"\quad 3+4 = 8", 0.0), (r"x = 3 \times 4 = 13", 0.0), ("3, 4+5 = 10", 0.0),
+        ("1,2,4+5 = 10", 0.0),
+        ("2+3 = 6 - which", 0.0), ("2+3 = 6 +\n", 0.0), ("y = 2. 3 + 4 = 8", 0.0),
+    ],
+)  # fmt: skip
+def test_words_and_marks_before_an_equality_hide_no_step(text, score):
+    assert [step.score for step in steps(text)] == [score]
+
+
+def test_a_response_in_latex_scores_like_one_in_plain_signs():
+    for times in ("*", "×", r"\times", r"\cdot"):
+        response = f"<think>$3 {times} 4 = 12$, $12 - 6 = %s$</think><answer>%s</answer>"
+        assert judge(get("unit_chain").problem({"value": 6}), response % (6, 6)).score == 1.0
+        assert judge(get("unit_chain").problem({"value": 6}), response % (7, 7)).score == 0.25
+        assert judge(get("unit_chain").problem({"value": 6}), response % (7, 6)).score == 0.5
+
+
 def test_a_wrong_link_is_wrong_and_its_neighbours_are_not():
     assert scores_of("9+4+1 = 13+1 = 15 = 10+5") == [1.0, 0.0, 1.0]
 

@@ -1,6 +1,7 @@
 """Whether an answer's form matches the gold form: the policy for each kind of answer."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from itertools import pairwise
 
@@ -24,8 +25,12 @@ def same(gold: Form, answer: Form) -> bool:
     if gold == answer:
         return True
     gold_items, answer_items = items(gold), items(answer)
-    if gold_items and answer_items and same_items(gold_items, answer_items):
-        return True
+    if gold_items and answer_items:
+        if same_items(gold_items, answer_items):
+            return True
+        summed = _as_sum(gold_items)
+        if summed is not None and _one(summed, answer_items):
+            return True
     gold_solution = solution(gold)
     answer_solution = solution(answer, pairs=gold_solution is not None)
     if gold_solution is not None and answer_solution is not None:
@@ -77,12 +82,35 @@ def _total(members: Sequence[Item]) -> Node | None:
         return None
     named = [unit for unit in units if unit is not None]
     falling = all(a.factor > b.factor for a, b in pairwise(named))
-    if len(named) < len(units) or not falling or len({unit.dims for unit in named}) > 1:
+    scales = {(unit.dims, unit.pi) for unit in named}
+    shifted = any(unit.offset for unit in named)  # temperatures do not add up
+    if len(named) < len(units) or not falling or len(scales) > 1 or shifted:
         return None
     total = members[0].node
     for member in members[1:]:
         total = Node("add", (total, member.node))
     return total
+
+
+def _as_sum(gold: Items) -> Item | None:
+    """The one quantity of a gold answer such as 2 hours and 30 minutes; None for a list.
+
+    Each part is less than one of the unit before it, as 90 minutes is not after hours.
+    """
+    later = gold.members[1:]
+    if gold.kind != "list" or any(item.name or item.rounded for item in later):
+        return None
+    total = _total(gold.members)
+    if total is None:
+        return None
+    for before, item in pairwise(gold.members):
+        larger, own = quantity(before.node).unit, quantity(item.node)
+        count = constant(own.node)
+        if not larger or not own.unit or not isinstance(count, Fraction):
+            return None
+        if not 0 <= count * own.unit.factor < larger.factor:
+            return None
+    return replace(gold.members[0], node=total)
 
 
 def _row(gold: Items, answer: Items) -> bool:

@@ -13,6 +13,7 @@ from veriloop.verifiers.math.glyphs import plain
 from veriloop.verifiers.math.items import items
 from veriloop.verifiers.math.names import ALSO, APPLIED, DENIED, EITHER
 from veriloop.verifiers.math.parts import labelled, option, unlabelled
+from veriloop.verifiers.math.sides import one_number, other_dollars, plain_dollars
 from veriloop.verifiers.math.statements import read
 from veriloop.verifiers.math.times import same_time
 from veriloop.verifiers.math.tokens import Comma
@@ -27,6 +28,7 @@ from veriloop.verifiers.math.tree import (
     contains,
     number,
 )
+from veriloop.verifiers.math.units import names_prefixed
 from veriloop.verifiers.math.verbal import (
     based,
     is_known,
@@ -55,6 +57,10 @@ MAX_CHARS = 2_000
 
 _SPACING = re.compile(
     r"\\(?:left|right|displaystyle|[,;:! ])(?![a-zA-Z])|\\[()\[\]]|[$~]|\*\*(?=\s*$)"
+)
+_STYLED = re.compile(  # one word in style commands: \\textbf{\\text{Bob}}
+    r"(?:\\(?:text(?:bf|it|rm|sf|tt|up|normal)?|math(?:rm|bf|it|sf|tt)|mbox|emph|operatorname)\{)+"
+    r"([^\W\d_]+)\.?(?P<closed>\}+)"
 )
 _LOOSE_SPACE = re.compile(r"(?<![0-9A-Za-z])\s+|\s+(?![0-9A-Za-z])")
 _NUMBER = re.compile(r"[+-]?(?:(?:\d{1,3}(?:,\d{3})+|\d+)(?:\.\d+)?|\.\d+)")
@@ -98,6 +104,13 @@ def normal(text: str) -> str:
     return _LOOSE_SPACE.sub("", text).strip().removesuffix(".")
 
 
+def _unstyled(text: str) -> str:
+    """The word of a normalised text without the style commands around it; other texts as is."""
+    match = _STYLED.fullmatch(text)
+    balanced = match is not None and text.count("{") == len(match["closed"])
+    return match[1] if match and balanced else text
+
+
 def exact(text: str) -> Fraction | None:
     """The rational value of a normalised text such as 12, 1,234, 0.5, 3/4 or \\frac{3}{4}."""
     if _NUMBER.fullmatch(text):
@@ -123,10 +136,15 @@ def decide(
     a language that writes 2,5. Raises ValueError if the gold answer cannot be parsed, and
     UndecidedError if it is not worked out and computer algebra finds no value or is not used.
     """
+    gold, answer = one_number(gold, answer), one_number(answer, gold)
+    if "$" in gold + answer:
+        if other_dollars(gold, answer):
+            return False, "another currency"
+        gold, answer = plain_dollars(gold), plain_dollars(answer)
     gold_text, answer_text = normal(gold), normal(answer)
     decimal = decimal_comma and _SEPARATED.search(answer) is not None
     if not decimal:
-        if gold_text == answer_text and gold_text:
+        if _unstyled(gold_text) == _unstyled(answer_text) != "":
             return True, "same text"
         values = exact(gold_text), exact(answer_text)
         if values[0] is not None and values[1] is not None and "." not in gold_text + answer_text:
@@ -188,8 +206,27 @@ def _by_mathematics(
     answer_forms += _with_parameter_of(gold, answer, answer_forms)
     if any(same(g, a) for g in gold_forms for a in answer_forms):
         return True, "mathematics"
+    if any(map(_has_unit, _answer_forms(answer, decimal_comma, False))):
+        in_units = [form for form in answer_forms if _has_unit(form)]
+        if any(same(g, a) for g in _in_letters(gold, gold_forms) for a in in_units):
+            return True, "mathematics"
     right = algebra.match(gold_forms, answer_forms, use)
     return (False, "mathematics") if right is None else (right, "computer algebra")
+
+
+def _in_letters(gold: str, forms: Sequence[Form]) -> tuple[Form, ...]:
+    """The gold answer with letters as a unit with a prefix, as in 2 \\mu m and 5 mV.
+
+    They may be a product, and are only read so where the answer has a unit too.
+    """
+    if _SPECIAL.get(phrase(gold) or "") or _spelled(gold):
+        return ()
+    read_so = _forms(gold, "gold", "thousands", 2)
+    return tuple(form for form in read_so if form not in forms and _has_prefix(form))
+
+
+def _has_prefix(form: Form) -> bool:
+    return any(names_prefixed(side) for part in form.parts for side in part.sides)
 
 
 def _with_parameter_of(gold: str, answer: str, forms: Sequence[Form]) -> tuple[Form, ...]:

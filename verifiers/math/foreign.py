@@ -1,4 +1,4 @@
-"""Words of other languages within an answer: nouns after a number, and "or" between values.
+"""Words of other languages: an answer in one word, nouns after a number, "or" between values.
 
 A run of letters after a number is a noun, as 元 in 12元. A single letter of an alphabet that looks
 like the Latin one is none, nor is a run with a word that changes the value: 12万 is 120000, 12以上
@@ -24,6 +24,8 @@ _CHANGES = re.compile(
     r"millió|moitié|três|più|però)",
     re.IGNORECASE,
 )
+_SYMBOLS = re.compile("[\u0127\u0370-\u03ff]")
+_NUMERALS = re.compile("[〇零一二两兩三四五六七八九十百千万萬亿億兆만억천백]+")
 _HAN = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af"
 _OR = re.compile(
     rf"(?<![{_HAN}])\s*(?:或者?|または|또는|\u0438\u043b\u0438|\u0623\u0648)\s*(?![{_HAN}])"
@@ -35,6 +37,17 @@ def is_noun(word: str, *, spaced: bool) -> bool:
     if _CHANGES.search(word):
         return False
     return not _FAMILIAR.match(word) or (spaced and len(word) > 1)
+
+
+def is_foreign_word(text: str) -> bool:
+    """Whether letters, some of them not ASCII, are a word.
+
+    Letters of formulas are none: Greek, h-bar, one letter of an alphabet like the Latin one. Nor
+    are bare numerals, which have a value.
+    """
+    if text.isascii() or _SYMBOLS.search(text) or _NUMERALS.fullmatch(text):
+        return False
+    return len(text) > 1 or not _FAMILIAR.fullmatch(text)
 
 
 def with_or(text: str) -> str:

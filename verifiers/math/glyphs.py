@@ -25,6 +25,7 @@ _SIGNS = {
     "\u2220": r"\angle ", "\u2032": "'", "\u2033": "''", "\u03c0": r"\pi ", "\u2107": "e",
     "\u03b1": r"\alpha ", "\u03b2": r"\beta ", "\u03b3": r"\gamma ", "\u03b4": r"\delta ",
     "\u03b5": r"\epsilon ", "\u03b8": r"\theta ", "\u03bb": r"\lambda ", "\u03bc": r"\mu ",
+    "\u00b5": r"\,\mu ",
     "\u03c1": r"\rho ", "\u03c3": r"\sigma ", "\u03c4": r"\tau ", "\u03c6": r"\phi ",
     "\u03d5": r"\phi ", "\u03c9": r"\omega ", "\u0394": r"\Delta ", "\u03a9": r"\Omega ",
     "\u03a3": r"\Sigma ", "\u20ac": r"\euro ", "\u00a3": r"\pounds ", "\u00a2": r"\cents ",

@@ -133,7 +133,7 @@ class Expressions(Cursor):
             if not ends_in_unit(right):
                 raise UnreadableError("a number after a unit")
             return Node("add", (left, right))
-        named = self.next.kind == "word" or self.sees("Omega")
+        named = self.next.kind == "word" or self.sees("Omega", "mu")
         if named and (node := self.noun(left)) is not None:
             return node
         return Node("mul", (left, self.power()))

@@ -9,6 +9,7 @@ _NOISE = re.compile(
     r"\\(?:[hv]space\*?|color|hskip)\s*\{[^{}]*\}|\\textcolor\s*\{[^{}]*\}"
     r"|\\(?:hline|noindent|relax)(?![A-Za-z])"
 )
+_MICRO = re.compile(r"\\(?:text|up)mu(?![A-Za-z])")
 _MEASURE = re.compile(r"(?<![A-Za-z])m\s*(?=\\(?:measured)?angle)")
 _RUPEES = re.compile(r"(?<![A-Za-z])Rs\s*\.\s*(?=[\d}])")
 _POINT = re.compile(r"^\s*[ABDEI-Z]'?\s*(?:\\left\s*)?\((?=[^()]*,)(?=[^()]*\)$)")
@@ -66,6 +67,7 @@ def canonical(text: str) -> str:
     """The text with combinations, repeating decimals and ordinals as plain LaTeX."""
     text = _BREAK.sub(r"\\\\ ", _NOISE.sub(" ", text))
     text = _RUPEES.sub("Rs ", _MEASURE.sub("", text))
+    text = _MICRO.sub(r"\\mu", text)
     text = _OVER.sub(r"\\frac{\1}{\2}", text)
     if "R" in text:
         text = _HALF_LINE.sub(_half_line, text)

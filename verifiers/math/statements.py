@@ -19,7 +19,14 @@ from veriloop.verifiers.math.names import (
 from veriloop.verifiers.math.notation import canonical
 from veriloop.verifiers.math.tokens import Comma, Token, tokens
 from veriloop.verifiers.math.tree import Chain, Form, Node, UnreadableError, contains, number
-from veriloop.verifiers.math.units import BARE_LETTERS, CURRENCY_CODES, SPACED_LETTERS, UNITS
+from veriloop.verifiers.math.units import (
+    BARE_LETTERS,
+    CURRENCY_CODES,
+    SCIENTIFIC,
+    SPACED_LETTERS,
+    SPACED_PAIRS,
+    UNITS,
+)
 from veriloop.verifiers.math.wording import LAST_MULTIPLIERS, MULTIPLIERS, number_words
 
 _POWERS = {"square": 2, "sq": 2, "cubic": 3, "cu": 3, "squared": 2, "cubed": 3}
@@ -60,8 +67,8 @@ class Statements(Commands):
         if word in IGNORED:
             self.take()
             return left
-        if token.kind == "cmd":
-            return self._ohms(left)
+        if (unit := self._greek_unit(left)) is not None or token.kind == "cmd":
+            return unit
         if not word.isascii():
             return self._foreign(left)
         if word in APPLIED or (word == "times" and self._number_follows()):
@@ -78,7 +85,7 @@ class Statements(Commands):
                 self.take()
                 return Node("percent", (left,))
             return Node("div", (left, self._unit()))
-        if word in _POWERS or self._is_unit(token):
+        if word in _POWERS or self._is_unit(token) or self._is_spaced_pair(left):
             return Node("mul", (left, self._unit()))
         return None
 
@@ -86,12 +93,35 @@ class Statements(Commands):
         after = self.peek()
         return after.kind == "num" or number_words(after.text) is not None
 
-    def _ohms(self, left: Node) -> Node | None:
-        """An Omega after a number, where letters may be units."""
+    def _greek_unit(self, left: Node) -> Node | None:
+        """A unit with an Omega or a mu after a number, where letters may be units."""
         if not self.unit_letters or contains(left, "sym"):
             return None
-        self.take()
-        return Node("mul", (left, Node("unit", name="ohm")))
+        token, after = self.next, self.peek()
+        name = "ohm"
+        if not self.sees("Omega"):
+            if not self.sees("mu") and not (after.kind == "cmd" and after.text == "Omega"):
+                return None
+            prefix = "u" if self.sees("mu") else token.text
+            name = prefix + ("ohm" if after.text == "Omega" else after.text)
+            prose = token.prose or after.prose
+            apart = prose or self.unit_letters > 1 or (token.spaced and prefix != "u")
+            if name not in SCIENTIFIC or not apart or self._multiplied(self.peek(2)):
+                return None
+            self.take()
+        self.tokens[self.position] = Token("word", name, token.spaced, prose=True)
+        return Node("mul", (left, self._unit()))
+
+    def _multiplied(self, token: Token) -> bool:
+        """Whether a letter, a bracket or a command continues a product such as \\mu m g."""
+        letter = token.kind == "word" and len(token.text) == 1 and not token.prose
+        return letter or token.kind in ("num", "cmd") or token.text in ("(", "{")
+
+    def _is_spaced_pair(self, left: Node) -> bool:
+        """Whether two letters after a number and a space are a unit, where letters may be units."""
+        text = self.next.text
+        pair = text in SPACED_PAIRS or (self.unit_letters > 1 and text in SCIENTIFIC)
+        return bool(self.unit_letters and pair and self.next.spaced and not contains(left, "sym"))
 
     def _foreign(self, left: Node) -> Node:
         """A noun of another language after a number."""
@@ -106,7 +136,9 @@ class Statements(Commands):
         return MULTIPLIERS.get(word) or (None if more else LAST_MULTIPLIERS.get(word))
 
     def per(self, left: Node) -> Node | None:
-        known = self.next.kind == "word" and self.next.text in UNITS
+        token = self.next
+        scientific = token.text in SCIENTIFIC and (token.prose or len(token.text) > 2)
+        known = token.kind == "word" and (token.text in UNITS or scientific)
         return self._unit() if known and ends_in_unit(left) else None
 
     def _is_unit(self, token: Token) -> bool:
@@ -154,7 +186,8 @@ class Statements(Commands):
             "cdot",
             "*",
         )
-        unit = token.text in UNITS and token.text not in SPACED_LETTERS
+        known = token.text in UNITS or token.text in SCIENTIFIC
+        unit = known and token.text not in SPACED_LETTERS
         if letter or (token.prose and unit and in_fraction):
             return Node("unit", name=token.text)
         return super().word(token)

@@ -4,7 +4,7 @@ Sizes follow the definitions: an inch is 25.4 mm, a pound 0.45359237 kg.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 
 from veriloop.verifiers.math.names import words
@@ -99,17 +99,70 @@ def _table() -> dict[str, Unit]:
 
 UNITS = _table()
 DEGREE = UNITS["degree"]
+_PREFIXES = {
+    "T": ("tera", 12), "G": ("giga", 9), "M": ("mega", 6), "k": ("kilo", 3), "h": ("hecto", 2),
+    "d": ("deci", -1), "c": ("centi", -2), "m": ("milli", -3), "u": ("micro", -6),
+    "n": ("nano", -9), "p": ("pico", -12), "f": ("femto", -15),
+}  # fmt: skip
+_PREFIXED = {  # symbols and their prefixes; not pm, pg, kT, Mg, ML, which mean other things too
+    "m": "Gkdcmunf", "g": "kdcmun", "s": "munpf", "L": "khdcmun", "l": "hdcmu", "N": "GMkmun",
+    "J": "TGMkmun", "W": "TGMkmun", "Wh": "TGMk", "Pa": "GMkhm", "Hz": "TGMkm", "A": "kmunp",
+    "C": "kmunp", "T": "mun", "F": "munp", "V": "Mkmun", "K": "mun", "ohm": "GMkmu",
+    "mol": "kmun", "eV": "TGMkm",
+}  # fmt: skip
+_NAMED = words(
+    "meter metre gram second liter litre newton joule watt pascal hertz amp ampere coulomb tesla "
+    "farad volt kelvin ohm mole electronvolt"
+)
+
+
+def _scientific() -> dict[str, Unit]:
+    energy, pressure = UNITS["J"].dims, UNITS["Pa"].dims
+    units = {
+        "Wh": Unit(energy, Fraction(3600)), "eV": Unit(energy, Fraction(1602176634, 10**28)),
+        "mol": Unit((("mole", 1),)), "atm": Unit(pressure, Fraction(101325)),
+    }  # fmt: skip
+    units |= {"electronvolt": units["eV"], "mole": units["mol"], "moles": units["mol"]}
+    units |= dict.fromkeys(("atmosphere", "atmospheres"), units["atm"])
+    sizes = UNITS | units
+    for symbol, prefixes in _PREFIXED.items():
+        for prefix in prefixes:
+            units[prefix + symbol] = _prefixed(sizes[symbol], prefix)
+    for name in _NAMED:
+        for prefix, (spelled, _) in _PREFIXES.items():
+            scaled = _prefixed(sizes[name], prefix)
+            units |= {spelled + name: scaled, f"{spelled}{name}s": scaled}
+    for name, symbol in {"electronvolt": "eV", "kilohm": "kohm", "megohm": "Mohm"}.items():
+        units |= {name: units[symbol], f"{name}s": units[symbol]}
+    return units
+
+
+def _prefixed(unit: Unit, prefix: str) -> Unit:
+    return replace(unit, factor=unit.factor * Fraction(10) ** _PREFIXES[prefix][1])
+
+
 _PLURALS = {"ies": "y", "ches": "ch", "shes": "sh", "xes": "x", "sses": "ss"}
 BARE_LETTERS = words("m g s h L l t N J W V K")
 SPACED_LETTERS = words("A C T F")  # units only in text after a space: 5\\text{ A}
+SPACED_PAIRS = words("MJ GJ TJ MW GW TW kV kA nF pF dL kL Wh")  # 5 MJ, not 5MJ
 CURRENCY_CODES = words("USD EUR GBP JPY CNY RMB INR") | {"Rs"}
 
 
 def unit_of(word: str) -> Unit:
     """The unit named by a word; any other noun is a unit with its own dimension."""
-    if word in UNITS or (word.lower() in UNITS and len(word) > 2):
-        return UNITS.get(word) or UNITS[word.lower()]
-    return Unit(((singular(word.lower()), 1),))
+    known = UNITS.get(word) or SCIENTIFIC.get(word)
+    if known is None and len(word) > 2:
+        known = UNITS.get(word.lower())
+    if known is None and len(word) > 4:
+        known = SCIENTIFIC.get(word.lower())
+    return known or Unit(((singular(word.lower()), 1),))
+
+
+def names_prefixed(node: Node) -> bool:
+    """Whether a unit with a prefix occurs, as mV."""
+    if node.op == "unit":
+        return node.name in SCIENTIFIC
+    return any(map(names_prefixed, node.args))
 
 
 def singular(noun: str) -> str:
@@ -134,6 +187,7 @@ def power(unit: Unit, exponent: int) -> Unit:
 
 
 NONE = Unit(())
+SCIENTIFIC = _scientific()  # units with a prefix, and more that are no words of stories
 
 
 def quantity(node: Node) -> Quantity:

@@ -2,6 +2,7 @@
 
 import re
 
+from veriloop.verifiers.math.foreign import is_foreign_word
 from veriloop.verifiers.math.grammar import BASES
 from veriloop.verifiers.math.names import words
 from veriloop.verifiers.math.times import simplified
@@ -40,6 +41,8 @@ def phrase(gold: str) -> str | None:
     if bare is None or number_words(bare) is not None:
         return None
     sense = meaning(bare)
+    if is_foreign_word(bare):
+        return sense
     verbal = sense != bare or bare in _KNOWN_WORDS or _WORDS_GOLD.search(gold)
     return sense if verbal and len(bare) > 1 and not (len(bare) < 4 and bare in UNITS) else None
 

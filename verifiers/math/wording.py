@@ -1,6 +1,7 @@
 """Answers in words: spelled-out numbers, choices, phrases such as "no solution", plain text."""
 
 import re
+import unicodedata
 from fractions import Fraction
 
 SMALL_NUMBERS = [
@@ -46,6 +47,7 @@ _MEANING = {phrase: key for key, text in _PHRASES.items() for phrase in text.spl
 _STYLE = re.compile(
     r"\\(?:text(?:bf|it|rm|sf|normal)?|math(?:rm|bf|it|sf)|mbox|emph|operatorname)\b"
 )
+_AROUND = " \t\n.!*_\"'`()\u3002"  # signs around a word
 _ARTICLE = re.compile(r"^(?:an?|the)\s+(?=.)")
 _SUBJECT = re.compile(r"^(?:(?:the|this|that|it|its|they)\b[\w\s]{0,40}?\b|)(?:is|are)\s+(?=.)")
 _CHOICE = re.compile(
@@ -82,11 +84,21 @@ def bare_words(text: str) -> str | None:
     if any(character.isdigit() for character in text):
         return None
     bare = _STYLE.sub(" ", text).replace("{", " ").replace("}", " ").replace("$", " ")
-    bare = bare.replace("\\ ", " ").replace("~", " ").replace("\\,", " ").strip(" \t\n.!*_\"'`()")
-    if not bare or not all(c.isalpha() or c in " -'" or c.isspace() for c in bare):
+    bare = bare.replace("\\ ", " ").replace("~", " ").replace("\\,", " ").strip(_AROUND)
+    if not bare or not all(_spells(character) for character in bare):
         return None
     bare = " ".join(bare.replace("-", " ").split()).lower()
     return _ARTICLE.sub("", _SUBJECT.sub("", bare)) or None
+
+
+def _spells(character: str) -> bool:
+    """Whether a character may be part of a word; vowel signs of India are marks."""
+    return (
+        character.isalpha()
+        or character in " -'"
+        or character.isspace()
+        or unicodedata.category(character) in ("Mn", "Mc")
+    )
 
 
 def meaning(words: str) -> str:

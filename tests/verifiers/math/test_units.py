@@ -108,6 +108,41 @@ def test_quantities_joined_by_and_add_up_in_falling_units_alone():
     assert not decide(r"60\text{ min}", "30 minutes and 30 minutes")[0]
 
 
+@pytest.mark.parametrize(
+    ("gold", "answers"),
+    [
+        ("2 hours and 30 minutes", ["2 hours 30 minutes", "2.5 hours", "150 minutes", "150"]),
+        (r"2\text{ hours and }30\text{ minutes}", [r"150\text{ min}", "2 h, 30 min", "2.5 hours"]),
+        ("2 hours, 30 minutes", ["2 hours and 30 minutes", "2.5 hours", "9000 seconds"]),
+        ("5 feet and 6 inches", ["66 inches", "5 feet 6 inches", "5.5 ft", "5 feet, 6 inches"]),
+        ("1 hour, 2 minutes and 3 seconds", ["3723 seconds", "1 hour 2 minutes 3 seconds"]),
+        ("5 dollars and 25 cents", ["5.25 dollars", r"\$5.25", "525 cents"]),
+        ("t = 2 hours and 30 minutes", ["t = 150 minutes", "2.5 hours"]),
+        ("3 kg and 0 g", ["3 kg", "3000 g"]),
+    ],
+)
+def test_a_gold_quantity_in_falling_units_is_one_sum(gold, answers):
+    assert all(decide(gold, answer)[0] for answer in [gold, *answers])
+    wrong = ["2 hours", "30 minutes", "151 minutes", "5 feet", "6 inches", "32", "3 kg and 1 g"]
+    assert not any(decide(gold, answer)[0] for answer in wrong if not gold.startswith(answer))
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer"),
+    [
+        ("2 hours and 90 minutes", "210 minutes"), ("30 minutes and 2 hours", "150 minutes"),
+        ("2 hours or 30 minutes", "150 minutes"), ("(2 hours, 30 minutes)", "150 minutes"),
+        ("30 minutes and 40 minutes", "70 minutes"), ("5 feet and 6 pounds", "66 inches"),
+        ("2 hours and 30", "150 minutes"), ("x = 2 hours, y = 30 minutes", "150 minutes"),
+        (r"2\text{ rad}, 30^\circ", r"390^\circ"), (r"20^\circ C, 30^\circ F", "40 celsius"),
+        ("2 hours and -30 minutes", "90 minutes"), ("2 hours and 30 minutes", "2 hours"),
+        ("2 hours and 30 minutes", "2 hours and 31 minutes"), ("2 hours, 30 minutes", "2, 30, 1"),
+    ],
+)  # fmt: skip
+def test_a_gold_list_that_cannot_be_one_quantity_stays_a_list(gold, answer):
+    assert not decide(gold, answer)[0]
+
+
 def test_a_bare_letter_is_a_unit_only_where_one_may_stand():
     assert decide("5", "5 m")[0] and not decide("5", "5m")[0]
     assert decide(r"5\text{ m}", "5m")[0]

@@ -235,3 +235,25 @@ def test_a_letter_that_the_question_gives_is_no_arbitrary_constant():
 def test_an_ordinal_before_a_noun_is_a_part_of_its_name(noun):
     assert score("50", f"So you will need 200/4 = 50 {noun}.") == 1.0
     assert score("50", rf"So you will need \boxed{{50}} {noun}.") == 1.0
+
+
+@pytest.mark.parametrize(
+    "word", ["Bob", "tie", "win", "cat", "up", "ja", "oui", "non", "Tom", "Anna", "Al", "sí"]
+)
+def test_a_word_of_any_length_may_stand_in_style_commands(word):
+    styled = [rf"\{style}{{{word}}}" for style in ("text", "textbf", "mathrm", "textit", "mbox")]
+    for answer in [word, *styled, rf"\textbf{{\text{{{word}.}}}}", rf"\text{{ {word} }}"]:
+        assert score(word, rf"The winner is \boxed{{{answer}}}") == 1.0
+    assert score(rf"\text{{{word}}}", rf"\boxed{{{word}}}") == 1.0
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        r"\text{Rob}", r"\text{Bo}", r"\text{Bobby}", r"\text{Bob or Tom}", r"\text{not Bob}",
+        r"\text{Bob}, \text{Tom}", r"\text{Bob}\text{Tom}", r"\sqrt{Bob}",
+        r"\text{Bob}^2", r"\text{Bob}'", "42", r"\text{Tom}",
+    ],
+)  # fmt: skip
+def test_another_word_in_style_commands_is_another_answer(answer):
+    assert score("Bob", rf"\boxed{{{answer}}}") == 0.0
