@@ -30,7 +30,26 @@ _LATEX = (  # each becomes one sign and blanks, so that positions stay
     (re.compile(r"\\[()\[\]\\]"), "||"),  # delimiters of formulas and ends of rows
 )
 _BEGINS = frozenset(  # commands after which an expression begins
-    ["quad", "qquad", "implies", "iff", "to", "rightarrow", "Rightarrow", "longrightarrow", "Longrightarrow", "Leftrightarrow", "leftrightarrow", "therefore", "because", "item", "newline", "hline", "displaystyle", "textstyle"]
+    {
+        "Leftrightarrow",
+        "Longrightarrow",
+        "Rightarrow",
+        "because",
+        "displaystyle",
+        "hline",
+        "iff",
+        "implies",
+        "item",
+        "leftrightarrow",
+        "longrightarrow",
+        "newline",
+        "qquad",
+        "quad",
+        "rightarrow",
+        "textstyle",
+        "therefore",
+        "to",
+    }
 )
 _COMMAND = re.compile(r"\\([A-Za-z]+)$")
 _FUNCTION = re.compile(r"(?<![A-Za-z])(?:sqrt|cbrt|log|ln|sin|cos|tan|exp|mod|abs)$")
