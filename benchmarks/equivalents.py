@@ -308,7 +308,7 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         path="pipeline/sampling/sync.py",
         before="8",
         after="(9)",
-        within="max_tokens: int = ",
+        within="PROBED = ",
         reason="how many tokens prove the sampler's weights is a choice",
         untestable=True,
     ),
