@@ -161,7 +161,7 @@ def _is_continued(before: str, side: str) -> bool:
     """
     last, first = before[-1:], side.lstrip()[:1]
     if side[:1] not in (" ", "\t"):
-        if last.isascii() and (last.isalnum() or last in (".", "}", "_", "^")) and last:
+        if last.isascii() and (last.isalnum() or last in (".", "}", "_", "^")):
             return True
         if last == "," and before[-2:-1].isdigit() and _GROUP.match(side):
             return True

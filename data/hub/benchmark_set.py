@@ -33,8 +33,8 @@ def load_benchmark_set(name: str, path: str = "", split: str = "") -> BenchmarkS
     """
     layout = layout_for(name, path)
     require_problems(name, layout)
-    own = {layout.train, layout.test}
-    if split and path and holds_one_split(path) and split not in own:
+    splits = ("", layout.train, layout.test)
+    if path and holds_one_split(path) and split not in splits:
         raise ValueError(
             f"split={split!r} is not one of {path}, which holds one alone; leave it out, or give a "
             "folder with several splits"

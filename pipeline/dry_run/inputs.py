@@ -55,10 +55,10 @@ def require_files(recipe: Recipe, taken: Collection[str] = ()) -> None:
     for key, name, setting in _templates_used(recipe):
         if key not in taken and _has_chat_template(name) is False:
             section = setting.partition(":")[0].removesuffix(".template")
-            own = getattr(getattr(recipe, section, None), "system", "")
+            system = getattr(getattr(recipe, section, None), "system", "")
             raise RecipeError(
                 f"{key}: {name} has no chat template, which {setting} uses; set r1_zero"
-                f"{f' and remove {section}.system' if own else ''}, or name a model that has one"
+                f"{f' and remove {section}.system' if system else ''}, or name a model that has one"
             )
 
 
@@ -75,8 +75,8 @@ def _templates_used(recipe: Recipe) -> Iterator[tuple[str, str, str]]:
         if recipe.data.template == "own":
             yield "start", recipe.start, "data.template: own"
     if isinstance(recipe, SFTRecipe):
-        made = bool(recipe.data.problems) or recipe.data.source in GENERATED
-        if made and recipe.data.template == "own":
+        generated = bool(recipe.data.problems) or recipe.data.source in GENERATED
+        if generated and recipe.data.template == "own":
             yield "start", recipe.start, "data.template: own"
 
 
@@ -86,13 +86,14 @@ def _has_chat_template(name: str) -> bool | None:
     if name.endswith((".yaml", ".yml")):
         return True
     folder = _folder(name)
-    if any((folder / own).exists() for own in ("chat_template.jinja", "additional_chat_templates")):
+    separate = ("chat_template.jinja", "additional_chat_templates")
+    if any((folder / file).exists() for file in separate):
         return True
     try:
         settings = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
-    return bool(settings.get("chat_template"))
+    return isinstance(settings, dict) and bool(settings.get("chat_template"))
 
 
 def _require_file(key: str, value: str, generated: Collection[str]) -> None:

@@ -58,8 +58,8 @@ def by_rewards(
 
 
 def _not_finite(value: float) -> Verdict:
-    longer = "; NaN if prompt and response are longer than its positions" * math.isnan(value)
-    return Verdict(score=None, status="error", detail=f"the reward model returned {value}{longer}")
+    cause = ", as for more tokens than it has positions" if math.isnan(value) else ""
+    return Verdict(score=None, status="error", detail=f"the reward model returned {value}{cause}")
 
 
 def by_judge(config: LabelConfig, text: Callable[[Rollout], str]) -> Labeller:

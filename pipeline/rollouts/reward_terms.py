@@ -87,16 +87,16 @@ class FunctionJudge:
             logged: dict[str, float] = {}
             scores = self._scores([rollouts[i] for i in chosen], logged)
             for position, index in enumerate(chosen):
-                own = {key: s[position] for key, s in scores.items()}
-                verdicts[index] = self._verdict(own, logged)
+                by_part = {part: values[position] for part, values in scores.items()}
+                verdicts[index] = self._verdict(by_part, logged)
         return verdicts
 
     def _scores(
         self, rollouts: Sequence[Rollout], logged: dict[str, float]
     ) -> dict[str, Sequence[Any]]:
         """Scores by part; those of a plain list are under VALUE. Fills `logged`."""
-        columns = _columns(rollouts) | self._from_trl(rollouts, logged)
         try:
+            columns = _columns(rollouts) | self._from_trl(rollouts, logged)
             result = self._function(**columns)
             if inspect.isawaitable(result):
                 result = asyncio.run(_awaited(result))

@@ -76,9 +76,8 @@ class _Part:
         generator = collector.generator
         self._prompts = [[generator.prompt(p) for _, p in asked] for asked in self._questions]
         digests = [tuple(map(digest, prompts)) for prompts in self._prompts]
-        both = [*zip(turns, digests, strict=True)]
-        self._responses = [self._begun(turn, asked) for turn, asked in both]
-        self._turns = [replace(turn, prompts=asked) for turn, asked in both]
+        self._responses = [*map(self._begun, turns, digests)]
+        self._turns = [replace(t, prompts=d) for t, d in zip(turns, digests, strict=True)]
         self._groups: dict[int, list[Rollout]] = {}  # of the first turn
 
     def _begun(self, turn: OpenTurn, digests: Sequence[str]) -> list[OpenResponse]:

@@ -41,6 +41,7 @@ from veriloop.pipeline.types import Graded
 
 BFLOAT16_TOLERANCE = 0.03  # nats on average, for the rounding of trainer or sampler
 NAMES_SHOWN = 3  # tensors in an error
+PROBED = 8  # tokens that are sampled after each prompt to compare
 RESCORED = 2  # sequences of a check that the next check scores again
 
 
@@ -79,9 +80,6 @@ class _Tokens:
     sequences: tuple[tuple[int, ...], ...]  # prompt and response
     prompts: tuple[int, ...]  # lengths
     logp_M: Tensor  # of the trainer, for all response tokens in order
-
-
-PROBED = 8  # tokens that are sampled after each prompt to compare
 
 
 class WeightSync:

@@ -31,7 +31,7 @@ _FILE_PATH = f"/tmp/{FILE_NAME}"  # where the program would be; there is no such
 _STREAM_PATHS = {"/dev/stdin": 0, "/dev/stdout": 1, "/dev/stderr": 2}
 _RESULT, _PAYLOAD, _FIRST_FREE = 3, 4, 5
 _TRACEBACK_FRAMES = 20
-STREAMS = ("stdout", "stderr")
+_STREAMS = ("stdout", "stderr")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,10 +108,10 @@ def _run(payload: Payload) -> int:
             code = code or failed
         # Streams of the program, which are flushed, may need what is cleared. What is written from
         # here on is in the original ones.
-        for name in STREAMS:
+        for name in _STREAMS:
             setattr(sys, name, getattr(sys, f"__{name}__", None))
         _failed(lambda: _clear(solution.__dict__))
-        for name in STREAMS:
+        for name in _STREAMS:
             setattr(sys, name, None)
     return code
 
@@ -238,9 +238,9 @@ def _clear(namespace: dict[str, Any]) -> None:
 
 def _flush_streams() -> None:
     """Flush the original streams, and what the program has made of them. Raises if these fail."""
-    for name in STREAMS:  # closed or detached, perhaps
+    for name in _STREAMS:  # closed or detached, perhaps
         _failed(lambda name=name: _flush(f"__{name}__"))
-    if any([_failed(lambda name=name: _flush(name)) for name in STREAMS]):
+    if any([_failed(lambda name=name: _flush(name)) for name in _STREAMS]):
         raise OSError("a stream cannot be flushed")
 
 

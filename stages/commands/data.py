@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
+from veriloop.data.counts import counted
 from veriloop.data.hub.layout import Layout, columns_of
 from veriloop.data.hub.load import Entry, ProblemReader
 from veriloop.data.hub.sets import SETS
@@ -147,7 +148,7 @@ def _report(reading: ProblemReader, checked: "Checked") -> None:
         "duplicate": checked.duplicates,
         "prompt too long": checked.too_long,
     }
-    print(f"{reading.name}, split {reading.split}: {reading.rows:,} rows")
+    print(f"{reading.name}, split {reading.split}: {counted(reading.rows, 'row')}")
     for label, count in [
         ("problems", checked.problems),
         *((f"not used: {reason}", count) for reason, count in reading.dropped.most_common()),

@@ -87,13 +87,10 @@ def open_rows(options: Rows, limit: int = 0) -> ProblemReader:
 
 def _open_set(options: Rows, limit: int) -> ProblemReader:
     """The rows of a set of a recipe, as the recipe describes them."""
-    given = [
-        f"--{field}"
-        for field in ("of", "path", "config", "question", "answer", "verifier")
-        if getattr(options, field)
-    ]
-    if given:
-        raise ValueError(f"{', '.join(given)}: {options.name} describes its sets itself")
+    described = ("of", "path", "config", "question", "answer", "verifier", "read")
+    repeated = [f"--{name}" for name in described if getattr(options, name) != getattr(Rows, name)]
+    if repeated:
+        raise ValueError(f"{', '.join(repeated)}: {options.name} describes its sets itself")
     sets = getattr(read_recipe(options.name), "sets", {})
     name = options.set or (next(iter(sets)) if len(sets) == 1 else "")
     if name not in sets:

@@ -52,9 +52,10 @@ OWN = (Path(__file__).parents[2] / "docs/own.md").read_text()
 
 @pytest.mark.parametrize(("section", "most"), [(0, 52.4), (1, 51.5)])
 def test_own_recipes_fit_eight_cards_as_the_page_says(section, most, published):  # noqa: F811
-    first, _, *more = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
-    recipe = first.replace("models/my-base", "models/Qwen2.5-7B") + more[section]
-    (published / "mine.yaml").write_text(recipe)
+    first, card, *more = re.findall(r"```yaml\n(.*?)```", OWN, re.DOTALL)
+    own = first.replace("models/my-base", "models/Qwen2.5-7B")
+    (published / "one_card.yaml").write_text(own + card)
+    (published / "mine.yaml").write_text(own + more[section])
     (published / "questions.jsonl").write_text('{"question": "1 + 1?", "answer": "2"}\n')
     launches = re.findall(r"^ +(?:CUDA_VISIBLE_DEVICES=\S+ )?(torchrun .*)$", OWN, re.MULTILINE)
     flags, (stage, *words) = launch(launches[section])
@@ -63,6 +64,8 @@ def test_own_recipes_fit_eight_cards_as_the_page_says(section, most, published):
     text = plan.plan(planned)
     told = float(re.search(r"at most about ([\d.]+) GiB on the device of rank 0", text)[1])
     assert told == pytest.approx(most, abs=0.05)
+    alone = plan.plan(parse("zero", ["one_card.yaml"]).recipe)
+    assert "at most about 133.0" in alone
     servers = planned.cluster.samplers.count
     assert planned.cluster.trainer.ranks + servers * planned.cluster.samplers.gpus == 8
 

@@ -205,7 +205,9 @@ def test_a_model_without_the_chat_template_that_is_used_is_refused_at_once(
     )
     (here / "M/tokenizer_config.json").write_text(json.dumps({"chat_template": "{{ messages }}"}))
     require_files(recipe)
-    (here / "M/tokenizer_config.json").write_text("{}")
+    (here / "M/tokenizer_config.json").write_text("[]")
+    with pytest.raises(RecipeError, match=said):
+        require_files(recipe)
     (here / "M/chat_template.jinja").write_text("{{ messages }}")
     require_files(recipe)
 
@@ -224,5 +226,8 @@ def test_a_base_recipe_has_a_chat_template_and_rows_of_a_file_may_need_none(here
     (here / "rows.jsonl").write_text("{}")
     (here / "M").mkdir()
     (here / "M/tokenizer_config.json").write_text("{}")
-    of_file = {"start": "M", "data.source": "rows.jsonl", "data.template": "own"}
+    of_model = {"start": "M", "data.template": "own"}
+    of_file = of_model | {"data.source": "rows.jsonl"}
     require_files(validate(with_flags(read_values("tiny/sft"), of_file), "mine"))
+    with pytest.raises(RecipeError, match="start: M has no chat template"):  # generated messages
+        require_files(validate(with_flags(read_values("tiny/sft"), of_model), "mine"))

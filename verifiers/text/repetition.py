@@ -13,7 +13,7 @@ from veriloop.verifiers.verdict import Verdict, no_answer
 SIZE = 3  # default number of words in an n-gram
 LONGEST = 32  # letters of a word; a longer run is split into letters, so that aaaa... repeats
 MAX_CHARS = 400_000
-NOTHING = {"ngrams": 0.0, "distinct_share": 0.0, "penalty": -1.0}  # without finished text
+UNFINISHED = {"ngrams": 0.0, "distinct_share": 0.0, "penalty": -1.0}  # no finished text
 
 _TAG = re.compile(r"</?(?:think|answer)>")
 _PIECE = re.compile(rf"[{CJK}]|[^\W{CJK}]+|[^\w\s]")
@@ -62,7 +62,7 @@ def check(problem: Problem, response: str) -> Verdict:
     tokens = pieces(response[:MAX_CHARS])
     unfinished = response.count("<think>") > response.count("</think>")
     if unfinished or not any(map(str.isalnum, tokens)):
-        return replace(no_answer("no finished text"), components=NOTHING)
+        return replace(no_answer("no finished text"), components=UNFINISHED)
     share = distinct_share(tokens, size)
     parts = {
         "ngrams": float(max(0, len(tokens) - size + 1)),

@@ -274,7 +274,7 @@ def _letter(word: str) -> str:
     if (letter := _DISTINCTIVE.search(word)) is None:
         return ""
     if "і" in word and letter.group() in LETTERS_OF["ru"]:
-        return "be"  # which has the letters of Russian, but и
+        return "be"  # Belarusian has і in place of the Russian и
     return next(language for language, letters in LETTERS_OF.items() if letter.group() in letters)
 
 

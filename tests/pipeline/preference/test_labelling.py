@@ -118,7 +118,7 @@ def test_a_reward_that_is_not_finite_is_none(graded, value):
     assert first.reward is None and first.verdicts["reward"].status == "error"
     detail = first.verdicts["reward"].detail
     assert f"returned {value}" in detail and last.reward == 0.5
-    assert ("longer than its positions" in detail) is math.isnan(value)
+    assert ("more tokens than it has positions" in detail) is math.isnan(value)
 
 
 def test_pairs_of_very_different_length_are_refused(graded):

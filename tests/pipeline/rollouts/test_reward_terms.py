@@ -50,6 +50,8 @@ def of_trl(completions, trainer_state, log_metric=None, log_extra=None, **column
     log_extra("texts", completions)
     return [0.5 * trainer_state.global_step] * len(completions)
 
+built_in = max  # without a signature
+
 def broken(prompts, completions, **columns):
     raise KeyError("tests")
 """
@@ -168,6 +170,7 @@ def test_what_a_function_cannot_judge_has_no_reward(pool, functions):
     ("name", "message"),
     [
         ("broken", r"reward.terms.mine: .*:broken failed: KeyError: 'tests'"),
+        ("built_in", r"reward.terms.mine: .*:built_in failed: ValueError: no signature"),
         ("one_for_all", r"must return one number per completion, 2, got \[1.0\]"),
     ],
 )

@@ -339,6 +339,7 @@ def test_a_verifier_whose_answers_are_no_references_is_given_right_responses(
         ({"a": {}, "b": {}}, [], "--set '' is no set of .* Known: a, b"),
         ({"math": {}}, ["--set", "mahts"], "no set of .*Did you mean 'math'"),
         ({"a": {}}, ["--question", "{q}", "--answer", "x"], "--question, --answer: .* describes"),
+        ({"a": {}}, ["--read", "number"], "--read: .* describes its sets itself"),
         ({"a": {"gym": "chain_sum"}}, [], "--set a: its questions are generated"),
     ],
 )
