@@ -11,6 +11,7 @@ import os
 import shlex
 import socket
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -22,6 +23,7 @@ from veriloop.pipeline.runs.atomic_write import fsync
 from veriloop.pipeline.runs.manifest import typed
 
 LOCK = ".lock"  # in the run folder, while a command writes to it
+RECORD_WAIT_S = 1.0  # the holder writes its record at once; a busy machine may pause it before
 
 
 class RunLockedError(RecipeError):
@@ -38,9 +40,9 @@ def locked(folder: Path) -> Iterator[None]:
     new = [path for path in (folder, *folder.parents) if not path.exists()]
     file = _acquired(folder / LOCK)
     try:
+        _write_owner(file)
         for path in new:  # what is durable in a folder that is not would vanish with it
             fsync(path.parent)
-        _write_owner(file)
         yield
     finally:
         with file:
@@ -94,12 +96,15 @@ def _write_owner(file: IO[str]) -> None:
 
 
 def _owner(file: IO[str]) -> dict[str, Any]:
-    """The holder's record; empty if it is not written yet."""
-    file.seek(0)
-    try:
-        return json.loads(file.read())
-    except ValueError:
-        return {}
+    """The holder's record; empty if it is not written within RECORD_WAIT_S."""
+    deadline = time.monotonic() + RECORD_WAIT_S
+    while True:
+        file.seek(0)
+        with suppress(ValueError):
+            return json.loads(file.read())
+        if time.monotonic() > deadline:
+            return {}
+        time.sleep(0.01)
 
 
 def _refusal(folder: Path, owner: dict[str, Any]) -> str:

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 
 import pytest
 
@@ -70,6 +71,17 @@ def test_a_holder_that_has_not_written_its_record_is_refused_too(tmp_path):
         fcntl.flock(other, fcntl.LOCK_EX)
         with pytest.raises(RunLockedError, match="another command, which has just begun"):
             locked(tmp_path).__enter__()
+
+
+def test_the_record_of_a_holder_is_waited_for(tmp_path):
+    record = {"host": "node", "pid": 7, "started": "2026-01-01T00:00:00+00:00", "command": "train"}
+    with (tmp_path / LOCK).open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        writing = threading.Timer(0.1, lambda: print(json.dumps(record), file=other, flush=True))
+        writing.start()
+        with pytest.raises(RunLockedError, match="held by `train`, process 7 on node"):
+            locked(tmp_path).__enter__()
+        writing.join()
 
 
 def test_a_file_system_without_locks_is_reported(tmp_path, monkeypatch, capsys):
