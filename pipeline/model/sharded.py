@@ -148,7 +148,7 @@ def whole_parameters(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
 
 
 def gathered(state: Any, *, keep: bool = True) -> Any:
-    """Nested dicts, lists and tuples with whole tensors on the CPU in place of sharded ones.
+    """Nested dicts, lists and tuples with whole tensors, all on the CPU, in place of sharded ones.
 
     One tensor at a time is whole on the device. A rank that does not `keep` the result takes part
     and gets its sharded tensors replaced by None.
@@ -167,6 +167,8 @@ def gathered(state: Any, *, keep: bool = True) -> Any:
             return {key: visit(inner) for key, inner in value.items()}
         if isinstance(value, list | tuple):
             return type(value)(map(visit, value))
-        return value.detach() if isinstance(value, Tensor) else value
+        if isinstance(value, Tensor):  # such as AdamW's number of steps
+            return value.detach().cpu() if keep else value.detach()
+        return value
 
     return visit(state)

@@ -56,22 +56,30 @@ def joined(rest: Any, tensors: Mapping[str, Tensor]) -> Any:
 
 
 def write(folder: Path, tensors: Mapping[str, Tensor], group: Any = None) -> None:
-    """Write the tensors into a new folder. In a process group, whose CPU backend is used, every
-    rank calls this with its own shards."""
+    """Write the tensors into a new folder.
+
+    If some are sharded every rank of the process group, whose CPU backend is used, calls this with
+    its own shards. Whole tensors are written by the caller alone, also where there is a group.
+    """
     from torch.distributed.checkpoint.filesystem import FileSystemWriter
     from torch.distributed.checkpoint.state_dict_saver import save
 
     _expect_one_process()
     writer = FileSystemWriter(folder, per_thread_copy_ahead=0)  # all are on the CPU
-    save(dict(tensors), storage_writer=writer, process_group=group)
+    save(
+        dict(tensors),
+        storage_writer=writer,
+        process_group=group,
+        no_dist=not _any_sharded(tensors),
+    )
 
 
 def read(folder: Path, place: Place | None = None, group: Any = None) -> dict[str, Tensor]:
     """The tensors of a folder, by name.
 
-    `place` returns the tensor that one is read into: a sharded one receives this rank's shards. By
-    default they are read whole, on the CPU. Raises pickle.UnpicklingError for metadata that could
-    run code.
+    `place` returns the tensor that one is read into: a sharded one receives this rank's shards, and
+    every rank of the process group calls this. By default they are read whole, on the CPU, by the
+    caller alone. Raises pickle.UnpicklingError for metadata that could run code.
     """
     from torch.distributed.checkpoint.filesystem import FileSystemReader
     from torch.distributed.checkpoint.metadata import TensorStorageMetadata
@@ -87,7 +95,7 @@ def read(folder: Path, place: Place | None = None, group: Any = None) -> dict[st
         for name, held in reader.read_metadata().state_dict_metadata.items()
         if isinstance(held, TensorStorageMetadata)
     }
-    load(tensors, storage_reader=reader, process_group=group)
+    load(tensors, storage_reader=reader, process_group=group, no_dist=not _any_sharded(tensors))
     return tensors
 
 
@@ -131,7 +139,11 @@ def _mapped(function: Callable[[Any, str], Any], value: Any, name: str) -> Any:
     return value
 
 
+def _any_sharded(tensors: Mapping[str, Tensor]) -> bool:
+    return any(hasattr(tensor, "device_mesh") for tensor in tensors.values())
+
+
 def _expect_one_process() -> None:
-    """Silence DCP's warning that there is no process group. The filter stays: restoring filters
+    """Silence DCP's warning that one process works alone. The filter stays: restoring filters
     from a thread would race with other threads."""
     warnings.filterwarnings("ignore", "torch.distributed is disabled, unavailable")

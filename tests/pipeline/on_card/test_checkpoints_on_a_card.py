@@ -10,6 +10,7 @@ from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model import lora
 from veriloop.pipeline.model.policy import policy_weights, write_policy
 from veriloop.pipeline.model.prepare import prepare
+from veriloop.pipeline.model.sharded import gathered
 from veriloop.pipeline.runs import checkpoint
 from veriloop.pipeline.runs.checkpoint_writer import CheckpointWriter
 
@@ -88,6 +89,16 @@ def test_on_the_cpu_nothing_is_copied_and_the_checkpoint_is_there_at_once(writer
     path = checkpoint.latest(writer._directory)
     assert seen == [weight] and seen[0] is weight and staged == []
     assert writer.finish() == path and not (path / "trainer_state").exists()
+
+
+def test_what_ranks_gather_is_on_the_cpu_and_written_at_once(card, writer, staged):
+    moment, steps = torch.zeros(2), torch.tensor(3.0).to("cuda:0")  # as of AdamW's fused step
+    state = gathered({"optimizer": [{"state": {0: {"exp_avg": moment, "step": steps}}}]})
+    held = state["optimizer"][0]["state"][0]
+    assert held["step"].device.type == "cpu" and held["step"].item() == 3
+    writer.begin(1, write_model=keep_weights, weights={"w": torch.ones(3)}, state=state)
+    path = checkpoint.latest(writer._directory)
+    assert path is not None and not (path / "trainer_state").exists() and staged == []
 
 
 def test_on_the_cpu_a_failure_to_write_is_raised_at_once_and_leaving_waits_for_nothing(writer):

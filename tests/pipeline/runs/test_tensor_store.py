@@ -123,6 +123,7 @@ def test_metadata_that_would_run_code_are_refused_and_do_not_run(tmp_path, monke
 
 RANK = """
     import sys
+    from datetime import timedelta
     from pathlib import Path
 
     import torch
@@ -135,7 +136,7 @@ RANK = """
 
     end = ProcessEnd()
     verb, folder = sys.argv[1], Path(sys.argv[2])
-    dist.init_process_group("gloo")
+    dist.init_process_group("gloo", timeout=timedelta(seconds=60 if verb != "alone" else 10))
     mesh = init_device_mesh("cpu", (dist.get_world_size(),))
     whole = torch.arange(35.0).view(7, 5)
     if verb == "write":
@@ -143,6 +144,11 @@ RANK = """
         rest, tensors = tensor_store.divided(state)
         assert list(tensors) == ["weights.w"] and rest["step"] == 1
         tensor_store.write(folder, tensors)
+    elif verb == "alone":
+        if dist.get_rank() == 0:
+            tensor_store.write(folder, {"w": whole})
+            assert torch.equal(tensor_store.read(folder)["w"], whole)
+        dist.barrier()
     else:
         def place(name, size, dtype):
             assert (name, size) == ("weights.w", (7, 5))
@@ -174,6 +180,11 @@ def test_what_two_ranks_write_is_read_by_three_and_by_one(tmp_path):
     ranks(3, "read", folder)
     whole = tensor_store.read(folder)["weights.w"]
     assert torch.equal(whole, torch.arange(35.0).view(7, 5))
+
+
+@pytest.mark.slow
+def test_one_of_two_ranks_writes_and_reads_whole_tensors_without_the_other(tmp_path):
+    ranks(2, "alone", tmp_path / "trainer_state")
 
 
 def test_every_copy_has_the_tensors_of_its_time_in_memory_that_is_kept():
