@@ -6,6 +6,7 @@ import torch
 
 from veriloop.pipeline.doctor import precision
 from veriloop.pipeline.doctor.precision import in_bfloat16, norm_and_softmax
+from veriloop.pipeline.model import blocks
 from veriloop.pipeline.model.fused_layers import FastNorm
 from veriloop.pipeline.model.prepare import RecipeError
 
@@ -25,6 +26,17 @@ def test_a_norm_in_half_precision_fails(checkpoint, finding, monkeypatch):
     monkeypatch.setattr(FastNorm, "forward", rounded)
     found = finding(norm_and_softmax, checkpoint())
     assert found.verdict == "fail" and "rsqrt run in bfloat16" in found.measured
+
+
+def test_layers_that_a_gpu_compiles_are_checked_too(checkpoint, finding, monkeypatch):
+    def compiled(model, trainer):
+        blocks.set_up(prepare(model, trainer), recomputed="", compiles=True)
+        return model
+
+    prepare = precision.prepare
+    monkeypatch.setattr(precision, "prepare", compiled)
+    found = finding(norm_and_softmax, checkpoint())
+    assert (found.verdict, found.number) == ("ok", 0) and "rsqrt" in found.measured
 
 
 def test_a_softmax_in_half_precision_fails(checkpoint, finding, monkeypatch):
