@@ -16,7 +16,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from veriloop.pipeline.cluster.shard import shard
 from veriloop.pipeline.errors import StageError, Stopped
-from veriloop.pipeline.model.device import CPU, choose_device
+from veriloop.pipeline.model.device import CPU, choose_device, take_gpu
 from veriloop.pipeline.model.sharded import (
     CLOSE,
     LEAVE,
@@ -126,11 +126,11 @@ def join(device: str, rank_s: float) -> RankGroup:
     environment, or engines and workers that this process starts would join as well.
 
     `rank_s` bounds every wait for a rank, except that for rank 0 to join: before, it fetches models
-    and data. Each rank takes the GPU of its number on its machine.
+    and data. Each rank takes the GPU of its number on its machine, for all that it trains.
     """
-    local = os.environ.get("LOCAL_RANK", "0")
+    local = int(os.environ.get("LOCAL_RANK", "0"))
     auto = device != "cpu" and torch.cuda.is_available()
-    chosen = choose_device(f"cuda:{local}") if auto else choose_device(device)
+    chosen = take_gpu(local) if auto else choose_device(device)
     backend = "gloo" if chosen == CPU else "cpu:gloo,cuda:nccl"
     # Of a trunk whose outputs are views; nothing here writes into them.
     warnings.filterwarnings("ignore", "FSDP2-wrapped module")

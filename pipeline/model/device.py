@@ -20,6 +20,16 @@ CPU = torch.device("cpu")
 BFLOAT16 = (8, 0)  # least compute capability
 Record = TypeVar("Record")
 _last_settings: list[str] = []  # of torch's allocator, one at most
+_own_gpu = 0  # that `auto` and `cuda` mean in this process
+
+
+def take_gpu(number: int) -> torch.device:
+    """The GPU of a rank, which `auto` and `cuda` mean in this process from now on; see
+    `choose_device`."""
+    global _own_gpu
+    chosen = choose_device(f"cuda:{number}")
+    _own_gpu = number
+    return chosen
 
 
 def choose_device(name: str) -> torch.device:
@@ -31,12 +41,12 @@ def choose_device(name: str) -> torch.device:
 
 
 def find_device(name: str, setting: str) -> torch.device:
-    """The device of a setting: `auto` is the first GPU, else the CPU. Raises RecipeError for a GPU
-    that torch does not see."""
+    """The device of a setting: `auto` is the first GPU, or that of `take_gpu`, else the CPU. Raises
+    RecipeError for a GPU that torch does not see."""
     gpus = torch.cuda.device_count() if torch.cuda.is_available() else 0
     if name == "cpu" or (name == "auto" and not gpus):
         return CPU
-    index = int(name.partition(":")[2] or 0)
+    index = int(name.partition(":")[2] or _own_gpu)
     if index >= gpus:
         raise RecipeError(f"{setting}={name}: {_available(gpus)}; auto and cpu are available")
     return torch.device("cuda", index)

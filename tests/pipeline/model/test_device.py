@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from veriloop.data.counts import counted
+from veriloop.pipeline.cluster import rank_group
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model import device
@@ -28,6 +29,7 @@ def cards(monkeypatch):
         monkeypatch.setattr(torch.cuda, "get_device_name", lambda i: f"card {i}")
         monkeypatch.setattr(torch.cuda, "set_device", chosen.append)
         monkeypatch.setattr(torch.version, "cuda", "13.0")
+        monkeypatch.setattr(device, "_own_gpu", 0)
         return chosen
 
     return there
@@ -44,6 +46,23 @@ def test_what_a_recipe_means(cards, count, asked, meant):
     set_to = cards(count)
     assert device.choose_device(asked) == torch.device(meant)
     assert set_to == ([] if meant == "cpu" else [int(meant[-1])])
+
+
+@pytest.mark.parametrize("asked", ["auto", "cuda"])
+def test_each_rank_prepares_its_models_for_the_gpu_of_its_number(cards, monkeypatch, asked):
+    class JoinedError(Exception):
+        pass
+
+    def joining(*_, **__):
+        raise JoinedError
+
+    set_to = cards(4)
+    monkeypatch.setenv("LOCAL_RANK", "3")
+    monkeypatch.setattr(rank_group, "rendezvous", joining)
+    with pytest.raises(JoinedError):
+        rank_group.join(asked, 1.0)
+    assert device.choose_device(asked) == torch.device("cuda:3")  # as `prepare` does
+    assert set_to == [3, 3]
 
 
 def test_a_card_that_is_not_here_is_refused_with_those_that_are(cards, monkeypatch):
