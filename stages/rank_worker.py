@@ -17,6 +17,7 @@ from veriloop.pipeline.config.cluster import RanksConfig
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe, RewardModelRecipe
 from veriloop.pipeline.config.rl import RLRecipe
+from veriloop.pipeline.model.device import choose_device, set_expandable_segments
 from veriloop.pipeline.model.loading import BadCheckpointError
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
 from veriloop.pipeline.model.prepare import prepare
@@ -89,6 +90,8 @@ def _follow(group: RankGroup, settled: timedelta) -> None:
 
 def _run(group: RankGroup, recipe: Any, start: str, saved: str | None) -> None:
     torch.set_num_threads(recipe.trainer.threads or CORES)
+    if choose_device(recipe.trainer.device).type == "cuda":
+        set_expandable_segments(True)  # no engine sleeps in this process
     rng.seed(recipe.seed)
     samples = isinstance(recipe, RLRecipe) or getattr(recipe, "method", "") == "on_policy"
     worker = _learner if samples else _tuner
