@@ -69,7 +69,8 @@ def _sum(weight_OI: Tensor, a_rI: Tensor, b_Or: Tensor, scale: float) -> Tensor:
 
 def add(model: Any, config: LoraConfig) -> None:
     """Freeze the model and add adapters to linear layers: those whose last name part is among the
-    targets, or all of the trunk. Raises RecipeError for a target that matches no layer."""
+    targets, or all of the trunk. Raises RecipeError for a target that matches no layer, and for a
+    trunk without linear layers, of which nothing would be trained."""
     if model.get_output_embeddings() is None:
         raise RecipeError(
             f"trainer.lora: the new head of {type(model).__name__} would not be trained"
@@ -79,6 +80,11 @@ def add(model: Any, config: LoraConfig) -> None:
         for name, module in model.base_model.named_modules()
         if type(module) in (nn.Linear, FastLinear)
     }
+    if not linear:
+        raise RecipeError(
+            f"trainer.lora: the trunk of {type(model).__name__} has no layer of torch.nn.Linear, "
+            "and adapters are for these; set rank: 0"
+        )
     kinds = sorted({name.rpartition(".")[2] for name in linear})
     for target in config.targets:
         if target not in kinds:

@@ -202,6 +202,15 @@ def test_named_layers_alone_are_adapted_and_a_wrong_name_is_answered(tiny_checkp
         prepare(load_policy(tiny_checkpoint()), wrong)
 
 
+def test_a_model_of_which_adapters_would_train_nothing_is_refused():
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    sizes = {"vocab_size": 50, "n_positions": 32, "n_embd": 16, "n_layer": 1, "n_head": 2}
+    model = GPT2LMHeadModel(GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    with pytest.raises(RecipeError, match=r"the trunk of GPT2LMHeadModel has no layer of.*rank: 0"):
+        prepare(model, TRAINER)
+
+
 def test_a_classifier_with_a_new_head_is_refused(tiny_checkpoint):
     from veriloop.pipeline.model.scalar_head import load_classifier
 
