@@ -4,6 +4,7 @@ weights and logs a warning; here it is refused."""
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -37,12 +38,27 @@ class BadCheckpointError(RecipeError):
 
 def stored_generation_config(path: str | Path) -> Any:
     """The generation config of a model folder; without a file of its own what config.json says, as
-    `from_pretrained` of a model reads it."""
-    from transformers import GenerationConfig
-
+    `from_pretrained` of a model reads it. It can be saved again whatever it holds."""
     own = (Path(path) / GENERATION).is_file()
     source = {} if own else {"config_file_name": CONFIG, "_from_model_config": True}
-    return GenerationConfig.from_pretrained(str(path), **source)
+    return _generation_config().from_pretrained(str(path), **source)
+
+
+@cache
+def _generation_config() -> Any:
+    """The class of generation configs that are saved as they were read.
+
+    transformers reads one with a temperature and without do_sample, which published models have,
+    and refuses to save it.
+    """
+    from transformers import GenerationConfig
+
+    class StoredGenerationConfig(GenerationConfig):
+        def validate(self, strict: bool = False, **options: Any) -> None:
+            if not strict:  # to save it
+                super().validate(**options)
+
+    return StoredGenerationConfig
 
 
 def load_whole(
@@ -64,6 +80,8 @@ def load_whole(
         model, loading = kind.from_pretrained(
             str(path), output_loading_info=True, ignore_mismatched_sizes=True, **options
         )
+        if model.can_generate():
+            model.generation_config = stored_generation_config(path)
     if problem := _difference(loading, new, unused) or _integer_weights(Path(path), model):
         raise BadCheckpointError(path, problem)
     if broken := _not_finite(model):

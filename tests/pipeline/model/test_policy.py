@@ -1,5 +1,9 @@
 """Scores of the trained model: token by token, whatever it is packed with, saved or loaded."""
 
+import copy
+import json
+import shutil
+
 import pytest
 import torch
 from torch import nn
@@ -8,7 +12,15 @@ from transformers import AutoTokenizer
 
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.model.packing import best_fit, lay_out
-from veriloop.pipeline.model.policy import eos_ids, load_policy, save_policy, score, without_dropout
+from veriloop.pipeline.model.policy import (
+    eos_ids,
+    load_policy,
+    load_tokenizer,
+    save_policy,
+    score,
+    without_dropout,
+)
+from veriloop.pipeline.model.shrink import shrink
 from veriloop.pipeline.runs.lineage import checkpoint_hash
 
 SEQUENCES = [[1, 5, 9, 3, 30], [1, 6, 2], [4, 0, 0, 17, 8, 11, 2, 39], [1, 7], [22, 23, 24, 25]]
@@ -132,6 +144,27 @@ def test_a_saved_policy_comes_back_to_the_bit_and_ready_to_train(tiny_llama, tmp
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(
+    "held", [{"temperature": 0.6, "top_p": 0.9}, {"do_sample": False, "top_k": 20},
+             {"early_stopping": True}, {"pad_token_id": -1}],
+)  # fmt: skip
+@pytest.mark.parametrize("empty", [False, True])
+def test_a_generation_config_is_saved_as_it_was_read(tiny_checkpoint, tmp_path, held, empty):
+    """transformers reads each of these and refuses to save it."""
+    start = shutil.copytree(tiny_checkpoint(), tmp_path / "start")
+    stored = json.loads((start / "generation_config.json").read_text()) | held
+    (start / "generation_config.json").write_text(json.dumps(stored))
+    policy = load_policy(start, empty=empty)
+    made = [tmp_path / "shrunk"]
+    shrink(start, 1, made[0])
+    if not empty:
+        made.append(tmp_path / "saved")
+        save_policy(copy.deepcopy(policy), load_tokenizer(start), made[1])
+    policy.generation_config.save_pretrained(tmp_path / "own")
+    for folder in (*made, tmp_path / "own"):
+        assert json.loads((folder / "generation_config.json").read_text()) == stored
+
+
 def test_how_a_tokenizer_was_found_is_not_saved(tiny_checkpoint, tmp_path):
     source = tiny_checkpoint()
     hashes = set()
