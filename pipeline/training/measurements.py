@@ -125,19 +125,31 @@ class MemoryBoundError(StageError):
     """A process held more memory than the recipe allows."""
 
 
-def peak_gib(pid: int | None = None) -> float:
-    """Peak resident memory of a running process, by default this one, in GiB."""
+def peak_gib(pid: int | None = None) -> float | None:
+    """Peak resident memory of a process, by default this one, in GiB. None if it has ended, or
+    where there is no /proc."""
     if pid is None:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KIB_PER_GIB
-    lines = Path(f"/proc/{pid}/status").read_text().splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM:")) / _KIB_PER_GIB
+        return _own_peak_gib()
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    kib = (int(line.split()[1]) for line in lines if line.startswith("VmHWM:"))
+    return next((count / _KIB_PER_GIB for count in kib), None)  # None of one not waited for
+
+
+def _own_peak_gib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KIB_PER_GIB
 
 
 def memory_peaks(sampler: int | None) -> dict[str, float]:
-    """Peak GiB under metric names: this process, the sampler's process if any, the GPU."""
-    peaks = {"memory/trainer": peak_gib()}
-    if sampler is not None:
-        peaks["memory/sampler"] = peak_gib(sampler)
+    """Peak GiB under metric names: this process, the sampler's process if there is one, the GPU.
+
+    A sampler that has ended is left out: the next request to it says how.
+    """
+    peaks = {"memory/trainer": _own_peak_gib()}
+    if sampler is not None and (peak := peak_gib(sampler)) is not None:
+        peaks["memory/sampler"] = peak
     if torch.cuda.is_available():
         peaks["memory/card"] = torch.cuda.max_memory_allocated() / 2**30
     return peaks

@@ -1,5 +1,6 @@
 """Peak memory: of this process, of another, and past a bound."""
 
+import os
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -24,8 +25,10 @@ def holder():
         [sys.executable, "-c", HOLDER], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     )
     assert process.stdout.readline() == b"held\n"
-    yield process
-    process.communicate(b"\n")
+    with process:  # closes its pipes
+        yield process
+        if process.poll() is None:
+            process.communicate(b"\n")
 
 
 def test_a_peak_is_what_was_held_at_most(holder):
@@ -39,6 +42,15 @@ def test_each_process_is_identified_by_what_it_does(holder, monkeypatch):
     found = memory_peaks(holder.pid)
     assert set(found) == {"memory/trainer", "memory/sampler"}
     assert found["memory/sampler"] == peak_gib(holder.pid)
+
+
+def test_a_sampler_that_has_ended_has_no_peak_whether_or_not_it_was_waited_for(holder, monkeypatch):
+    monkeypatch.setattr(measurements.torch.cuda, "is_available", lambda: False)
+    holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)
+    assert peak_gib(holder.pid) is None and set(memory_peaks(holder.pid)) == {"memory/trainer"}
+    holder.wait()
+    assert peak_gib(holder.pid) is None and set(memory_peaks(holder.pid)) == {"memory/trainer"}
 
 
 def test_a_process_past_the_bound_is_named_with_what_takes_less():
