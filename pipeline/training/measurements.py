@@ -233,8 +233,9 @@ class GpuSampler:
 
     def __init__(self, note: Callable[[str], None], every_s: float = SAMPLE_S) -> None:
         self._samples, self._end, self._every_s = list[float](), Event(), every_s
+        self._gpu = torch.cuda.current_device()  # in another thread that is the first
         try:
-            torch.cuda.utilization()
+            torch.cuda.utilization(self._gpu)
         except Exception as failure:  # noqa: BLE001  NVML, which may be missing or not permitted
             note(f"GPU utilization is not recorded: {type(failure).__name__}: {failure}")
             self._end.set()
@@ -253,7 +254,7 @@ class GpuSampler:
     def _sample(self) -> None:
         while not self._end.wait(self._every_s):
             with suppress(Exception):  # a driver that fails for a moment leaves a gap
-                self._samples.append(torch.cuda.utilization() / 100)
+                self._samples.append(torch.cuda.utilization(self._gpu) / 100)
 
 
 def _uses() -> tuple[ProcessUse, list[ProcessUse]]:

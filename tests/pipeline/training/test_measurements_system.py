@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+import threading
 import time
 from itertools import count
 from types import SimpleNamespace
@@ -112,21 +113,25 @@ def test_children_count_with_their_own_that_have_ended():
 
 
 class Card:
-    """Stands in for torch.cuda: 10 of 80 GiB are free, and it is busy for half of the time."""
+    """Stands in for torch.cuda: of GPU 1, which this thread uses, 10 of 80 GiB are free, and it is
+    busy for half of the time."""
 
     def __init__(self, utilization=50):
-        self.busy = utilization
+        self.busy, self.user = utilization, threading.current_thread()
 
     def is_initialized(self):
         return True
 
+    def current_device(self):
+        return int(threading.current_thread() is self.user)
+
     def mem_get_info(self):
         return 10 * 2**30, 80 * 2**30
 
-    def utilization(self):
+    def utilization(self, device=None):
         if isinstance(self.busy, Exception):
             raise self.busy
-        return self.busy
+        return self.busy if (self.current_device() if device is None else device) == 1 else 0
 
 
 def test_the_gpu_is_sampled_between_two_steps_and_not_after_the_end(measured, notes, monkeypatch):
