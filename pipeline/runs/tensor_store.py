@@ -100,17 +100,19 @@ def read(folder: Path, place: Place | None = None, group: Any = None) -> dict[st
 
 
 def stager() -> Callable[[dict[str, Any]], dict[str, Any]]:
-    """What copies tensors to the CPU, through pinned memory that it keeps for the next copies."""
+    """What copies dicts of tensors to the CPU, through pinned memory that it keeps for the next
+    copies."""
     # DefaultStager of torch 2.11 closes the one that it wraps after the first copy
     from torch.distributed.checkpoint._state_dict_stager import StateDictStager
 
     gpu = torch.cuda.is_available()
     copies = StateDictStager(pin_memory=gpu, share_memory=False)
 
-    def stage(tensors: dict[str, Any]) -> dict[str, Any]:
+    def stage(tensors: dict[str, dict[str, Tensor]]) -> dict[str, Any]:
         staged = copies.stage(tensors, non_blocking=gpu)
-        if gpu:
-            torch.cuda.synchronize()
+        for device in {tensor.device for part in tensors.values() for tensor in part.values()}:
+            if device.type == "cuda":  # which may not be the current one
+                torch.cuda.synchronize(device)
         return staged
 
     return stage

@@ -7,9 +7,11 @@ import sys
 import textwrap
 from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
+from torch.distributed.checkpoint import _state_dict_stager
 
 from veriloop.pipeline.runs import checkpoint, tensor_store
 from veriloop.pipeline.runs.checkpoint_files import DamagedCheckpointError, write_manifest
@@ -196,3 +198,17 @@ def test_every_copy_has_the_tensors_of_its_time_in_memory_that_is_kept():
         assert copied.tolist() == [turn] * 3 and copied.data_ptr() != weight.data_ptr()
         places.add(copied.data_ptr())
     assert len(places) == 1
+
+
+def test_copies_are_awaited_on_the_gpu_of_the_tensors_whichever_is_the_current_one(monkeypatch):
+    waited = []
+    copies = SimpleNamespace(stage=lambda tensors, *, non_blocking: ("staged", non_blocking))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: waited.append(device))
+    monkeypatch.setattr(_state_dict_stager, "StateDictStager", lambda **_: copies)
+    weight = SimpleNamespace(device=torch.device("cuda", 1))
+    stage = tensor_store.stager()
+    assert stage({"weights": {"w": weight, "v": weight}, "state": {}}) == ("staged", True)
+    assert waited == [weight.device]
+    stage({"weights": {"w": torch.ones(1)}, "state": {}})
+    assert waited == [weight.device]
