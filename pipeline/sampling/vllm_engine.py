@@ -47,6 +47,7 @@ QUIET = {
 
 
 FREE_SHARE = 0.05  # of a GPU's memory, free at start; the cache size is set separately
+GPU = 0  # of those that this process sees: where vLLM works
 
 
 class VllmSampler:
@@ -98,6 +99,11 @@ class VllmSampler:
         self.version = 0
 
     def load_weights(self, weights: Iterable[tuple[str, Tensor]], version: int) -> None:
+        with self._on_its_gpu():
+            self._load(weights)
+        self.version = version
+
+    def _load(self, weights: Iterable[tuple[str, Tensor]]) -> None:
         if self._asleep:
             give_back_unused()
             self._engine.wake_up(tags=["weights"])
@@ -112,10 +118,10 @@ class VllmSampler:
             self._asleep = False
         if not self._engine.reset_prefix_cache():
             raise RuntimeError("vLLM kept its prefix cache: stale keys and values would be reused")
-        self.version = version
 
     def digests(self, shapes: Mapping[str, tuple[int, ...]]) -> list[tuple[str, Digest]]:
-        return self._engine.collective_rpc(_held_digests, args=(dict(shapes), self._tied))[0]
+        with self._on_its_gpu():
+            return self._engine.collective_rpc(_held_digests, args=(dict(shapes), self._tied))[0]
 
     def sample(
         self,
@@ -125,7 +131,7 @@ class VllmSampler:
     ) -> list[list[Completion]]:
         require_room(prompts, sampling.max_tokens, self._max_length)
         parameters = [self._parameters(sampling, i) for i in range(len(prompts))]
-        with self._seeded(sampling.seed), self._compiling():
+        with self._on_its_gpu(), self._seeded(sampling.seed), self._compiling():
             return self._sampled(prompts, parameters, on_complete)
 
     def extend(
@@ -148,9 +154,13 @@ class VllmSampler:
             if on_continued is not None:
                 on_continued(index, continued(responses[index], group[0]))
 
-        with self._seeded(sampling.seed), self._compiling():
+        with self._on_its_gpu(), self._seeded(sampling.seed), self._compiling():
             groups = self._sampled(prompts, parameters, report)
         return [continued(r, group[0]) for r, group in zip(responses, groups, strict=True)]
+
+    def _on_its_gpu(self) -> AbstractContextManager[Any]:
+        """The engine's GPU as the current one: that of the trainer may be another."""
+        return torch.cuda.device(GPU) if self.on_gpu else nullcontext()
 
     def _compiling(self) -> AbstractContextManager[None]:
         """Whether torch compiles functions of the engine; those of the trainer it always does.
@@ -186,7 +196,8 @@ class VllmSampler:
         return [groups[i] for i in range(len(prompts))]
 
     def sleep(self) -> None:
-        self._engine.sleep(level=2)  # drops the weights; `load_weights` restores them
+        with self._on_its_gpu():
+            self._engine.sleep(level=2)  # drops the weights; `load_weights` restores them
         self._asleep = True
 
     def _parameters(self, sampling: Sampling, index: int) -> Any:
@@ -210,10 +221,11 @@ class VllmSampler:
     def close(self) -> None:
         import gc
 
-        # when an engine is collected it ends the process groups of any other
-        self._engine.llm_engine.engine_core.shutdown()
-        del self._engine
-        gc.collect()
+        with self._on_its_gpu():
+            # when an engine is collected it ends the process groups of any other
+            self._engine.llm_engine.engine_core.shutdown()
+            del self._engine
+            gc.collect()
 
 
 def _started(checkpoint: str, **settings: Any) -> Any:
@@ -229,14 +241,18 @@ def _process_as_it_was() -> Iterator[None]:
     On a CPU it makes `torch.set_num_threads` do nothing: later stages could not give half of the
     cores to their sampler. It binds all memory to one NUMA node, where a trainer may need more than
     one has. It seeds every generator with 0: a user's functions would draw other numbers after a
-    start than with an engine that was kept.
+    start than with an engine that was kept. It makes its GPU the current one, which is the
+    trainer's.
     """
+    gpu = torch.cuda.current_device() if torch.cuda.is_initialized() else None
     set_num_threads, generators = torch.set_num_threads, rng.capture()
     try:
         with memory_policy_kept():
             yield
     finally:
         torch.set_num_threads = set_num_threads
+        if gpu is not None:
+            torch.cuda.set_device(gpu)
         rng.restore(generators)
 
 

@@ -37,7 +37,8 @@ def test_weights_are_handed_over_one_by_one():
             return True
 
     sampler = object.__new__(VllmSampler)
-    sampler._tied, sampler._asleep, sampler._engine = False, False, Engine()
+    sampler._tied, sampler._asleep, sampler.on_gpu = False, False, False
+    sampler._engine = Engine()
     sampler.load_weights(weights(), 7)
     assert made == list("abc") and sampler.version == 7
 
@@ -69,6 +70,7 @@ class Seeded:
 def asked(monkeypatch):
     """Function: what an engine on a card, or on none, is asked for and answers."""
     monkeypatch.setitem(sys.modules, "vllm", SimpleNamespace(SamplingParams=SimpleNamespace))
+    monkeypatch.setattr(torch.cuda, "device", lambda _: nullcontext())
     sampler = object.__new__(VllmSampler)
     sampler._engine, sampler._stop_ids, sampler._max_length = Seeded(), [], 96
     sampler._graphs = False
@@ -109,6 +111,18 @@ def test_chunked_prefill_is_for_cards_and_small_blocks_for_cpus():
     elsewhere = vllm_engine._settings(on_gpu=False, sleep=False, max_length=40_000)
     assert elsewhere.pop("block_size") == 32
     assert elsewhere == {"enable_chunked_prefill": False, "max_num_batched_tokens": 40_000}
+
+
+@pytest.mark.parametrize("used", [False, True])
+def test_an_engine_that_starts_leaves_the_trainers_gpu_the_current_one(monkeypatch, used):
+    current = [1]
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: used)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: current[-1])
+    monkeypatch.setattr(torch.cuda, "set_device", current.append)
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda: None)
+    monkeypatch.setattr(vllm_engine, "imported", lambda: lambda *_, **__: current.append(0))
+    vllm_engine._started("checkpoint")
+    assert current == [1, 0, *([1] if used else [])]
 
 
 @pytest.mark.parametrize("fails", [False, True])
