@@ -123,6 +123,23 @@ def test_metadata_that_would_run_code_are_refused_and_do_not_run(tmp_path, monke
     assert not Path("made").exists()
 
 
+def test_metadata_that_another_python_has_written_are_read(tmp_path):
+    """Python 3.13 names the class of a path by another module, of which only 3.13 knows."""
+    path = put(tmp_path, torch.ones(4))
+    file = path / "trainer_state/.metadata"
+    start, (own, other) = file.read_bytes(), ("pathlib", "pathlib._local")
+    if start.count(f"\x8c{chr(len(other))}{other}".encode("latin-1")):  # this is Python 3.13
+        own, other = other, own
+    names = [f"\x8c{chr(len(name))}{name}".encode("latin-1") for name in (own, other)]
+    length = int.from_bytes(start[3:11], "little") + len(other) - len(own)  # of the only frame
+    written = start[:3] + length.to_bytes(8, "little") + start[11:].replace(*names)
+    assert written != start
+    file.write_bytes(written)
+    (path / "manifest.json").unlink()
+    write_manifest(path, 4)
+    assert checkpoint.load_state(path)["weights"]["w"].sum() == 4
+
+
 RANK = """
     import sys
     from datetime import timedelta
