@@ -137,6 +137,12 @@ def onto(record: Record, device: torch.device) -> Record:
     return replace(record, **moved) if moved else record  # type: ignore[type-var]
 
 
+def synchronize(device: torch.device) -> None:
+    """Wait for the work of a GPU."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
 def give_back_unused() -> None:
     """Release this process's cached GPU memory to other processes."""
     if torch.cuda.is_available() and torch.cuda.is_initialized():

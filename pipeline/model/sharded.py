@@ -10,6 +10,8 @@ from typing import Any, TypeVar
 
 from torch import Tensor, nn
 
+from veriloop.pipeline.model.device import synchronize
+
 OPEN, CLOSE, LEAVE = "open", "close", "leave"  # commands: begin a stage, end it, end
 
 Item = TypeVar("Item")
@@ -158,9 +160,9 @@ def gathered(state: Any, *, keep: bool = True) -> Any:
     def visit(value: Any) -> Any:
         if is_sharded(value):
             if id(value) not in seen:
-                full = whole(
-                    value.detach()
-                )  # of one rank: its shard itself, which training changes
+                full = whole(value.detach())
+                synchronize(full.device)  # tensor by tensor, as rank 0 does
+                # a copy: of one rank this is its shard itself, which training changes
                 seen[id(value)] = full.to("cpu", copy=True) if keep else None
             return seen[id(value)]
         if isinstance(value, dict):

@@ -15,7 +15,11 @@ import torch
 import torch.multiprocessing  # ForkingPickler then pickles tensors by their place
 from torch import Tensor
 
-from veriloop.pipeline.model.device import allocator_settings, set_allocator_settings
+from veriloop.pipeline.model.device import (
+    allocator_settings,
+    set_allocator_settings,
+    synchronize,
+)
 
 LEAST = 2**26  # bytes of the shared memory
 ON, OFF = "expandable_segments:True", "expandable_segments:False"
@@ -42,7 +46,7 @@ def staged(weights: Iterable[tuple[str, Tensor]]) -> Iterator[Staged]:
             memory = allocated(max(size, LEAST), weight.device)
             pickled = bytes(ForkingPickler.dumps(memory))
         memory[:size].copy_(weight.detach().reshape(-1).view(torch.uint8))
-        _wait_for(memory.device)
+        synchronize(memory.device)
         shape, dtype = tuple(weight.shape), weight.dtype
         del weight  # before the next is computed
         yield Staged(name=name, dtype=dtype, shape=shape, size=size, memory=pickled)
@@ -57,7 +61,7 @@ def received(next_one: Callable[[], Staged | None]) -> Iterator[tuple[str, Tenso
             memory = None
             memory = pickle.loads(part.memory)
         weight = memory[: part.size].clone().view(part.dtype).view(part.shape)
-        _wait_for(memory.device)
+        synchronize(memory.device)
         yield part.name, weight
         del weight
 
@@ -102,8 +106,3 @@ def _ordinary_segments(device: torch.device) -> Iterator[None]:
         yield
     finally:
         set_allocator_settings(settings)
-
-
-def _wait_for(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

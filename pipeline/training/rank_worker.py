@@ -7,6 +7,7 @@ import torch
 
 from veriloop.pipeline.cluster.rank_group import RankGroup
 from veriloop.pipeline.errors import NonFiniteError
+from veriloop.pipeline.model.device import synchronize
 from veriloop.pipeline.model.policy import plain_weights, score
 from veriloop.pipeline.model.sharded import CLOSE, gathered
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -47,9 +48,11 @@ class RankWorker:
         gathered(self.model.state_dict(keep_vars=True), keep=False)
 
     def send_weights(self) -> None:
-        """Take part in a weight sync of rank 0."""
-        for _ in plain_weights(self.model):
-            pass
+        """Take part in a weight sync of rank 0, weight by weight: the deadline of one that is
+        begun ahead of rank 0 would bound all before it too."""
+        for _, weight in plain_weights(self.model):
+            synchronize(weight.device)
+            del weight  # before the next is computed
 
     @torch.no_grad()
     def score_empty(self) -> None:

@@ -65,9 +65,3 @@ def broadcast(group: Any, memory_B: Tensor) -> Any:
     options = BroadcastOptions()
     options.rootRank = options.rootTensor = 0
     return group.broadcast([memory_B], options)
-
-
-def synchronize(device: torch.device) -> None:
-    """Wait for the work of a GPU."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)

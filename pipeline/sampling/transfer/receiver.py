@@ -9,7 +9,8 @@ import torch
 from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 
-from veriloop.pipeline.sampling.transfer.groups import broadcast, open_group, seat, synchronize
+from veriloop.pipeline.model.device import synchronize
+from veriloop.pipeline.sampling.transfer.groups import broadcast, open_group, seat
 from veriloop.pipeline.sampling.transfer.memory import opened
 from veriloop.pipeline.sampling.transfer.records import (
     JOINING,

@@ -13,14 +13,9 @@ from torch import Tensor
 from torch._C._distributed_c10d import TCPStore
 from torch.distributed import DistError
 
+from veriloop.pipeline.model.device import synchronize
 from veriloop.pipeline.sampling.shared_weights import TensorSlot
-from veriloop.pipeline.sampling.transfer.groups import (
-    Seat,
-    broadcast,
-    open_group,
-    seat,
-    synchronize,
-)
+from veriloop.pipeline.sampling.transfer.groups import Seat, broadcast, open_group, seat
 from veriloop.pipeline.sampling.transfer.memory import SharedBytes
 from veriloop.pipeline.sampling.transfer.records import (
     JOINING,
