@@ -838,7 +838,7 @@ def test_a_zygote_that_died_between_two_runs_is_no_fault_of_the_second(sandbox):
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
         assert answer(script(executor, "print(1)")) == "1"
         slot = executor._holders[0]._slot
-        slot._new_oom_kill = lambda: True
+        slot._memory_kill = lambda: "own"
         slot.process.kill()
         slot.process.wait()
         assert slot._poll.poll(20_000), "the zygote ends with its supervisor"
