@@ -320,9 +320,11 @@ def test_a_checker_that_breaks_on_an_output_has_not_accepted_it(verdict):
     assert verdict("print('x')", reference).score == 0.0
     not_text = Scripted(Execution(ended="ok", stdout=b"\xff"))
     assert judge_program(not_text, "x", CodeReference.read(reference)).score == 0.0
-    for ended in ("cpu", "wall", "memory", "signal", "protocol"):
-        result = judge_program(Scripted("ok", ended), "x", CodeReference.read(reference))
-        assert (result.score, result.status) == (0.0, "graded")
+    for n, ended in enumerate(("error", "cpu", "wall", "memory", "signal", "output", "protocol")):
+        reference["tests"] = [{"stdin": "", "expected_stdout": f"{n}"}]  # checkers are tried once
+        right = Execution(ended="ok", value=True)
+        result = judge_program(Scripted("ok", ended, right), "x", CodeReference.read(reference))
+        assert (result.score, result.status) == (0.0, "graded"), ended
 
 
 @pytest.mark.parametrize("value", [1, "True", None, [True], 1.0])
