@@ -276,7 +276,11 @@ class Slot:
             raise OSError(f"silent for {_REPLY_LIMIT_S:g} s")
 
     def _end(self) -> str:
-        """Close the connection, wait for the zygote and clean up. Returns its output."""
+        """Close the connection, wait for the zygote and clean up. Returns its output.
+
+        A process that another thread has forked may hold a copy of the connection.
+        """
+        self.interrupt()
         self.control.close()
         try:
             output, _ = self.process.communicate(timeout=_REPLY_LIMIT_S)
