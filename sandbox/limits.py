@@ -1,11 +1,14 @@
 """Resource limits of one run of untrusted code."""
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from dataclasses import dataclass, fields
+from numbers import Integral, Real
+from typing import Any, Literal, get_args
 
 # What memory_mb limits: the address space of each process; its private writable memory, for
 # runtimes that reserve more than they use; or the cgroup of all processes together.
 Counted = Literal["address", "data", "group"]
+
+_MOST = (1 << 31) - 1  # of seconds, megabytes, bytes, files and processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,13 +37,24 @@ class Limits:
         if self.counted not in get_args(Counted):
             known = ", ".join(get_args(Counted))
             raise ValueError(f"Limits.counted must be one of {known}, got {self.counted!r}")
-        for name in [name for name in self.__slots__ if name != "counted"]:
-            value = getattr(self, name)
-            least = 0 if name == "processes" else 1e-9
-            if value is not None and not value >= least:
-                raise ValueError(f"Limits.{name} must be positive, got {value}")
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if field.name != "counted" and not (value is None and field.name == "wall_s"):
+                _check(field.name, value, Integral if field.type is int else Real)
 
     @property
     def wall(self) -> float:
         """Wall limit in seconds."""
         return 3 * self.cpu_s + 1 if self.wall_s is None else self.wall_s
+
+
+def _check(name: str, value: Any, kind: type) -> None:
+    """Raise ValueError for a limit of another kind, below its least value or out of range."""
+    least = 0 if name == "processes" else 1e-9
+    if isinstance(value, Real) and not value >= least:
+        raise ValueError(f"Limits.{name} must be positive, got {value}")
+    if not isinstance(value, kind):
+        what = "an integer" if kind is Integral else "a number"
+        raise ValueError(f"Limits.{name} must be {what}, got {value!r}")
+    if value > _MOST:
+        raise ValueError(f"Limits.{name} must be at most {_MOST}, got {value}")

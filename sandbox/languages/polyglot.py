@@ -32,7 +32,7 @@ COMPILE = Limits(
 _SAMPLE_LIMITS = Limits(cpu_s=5, memory_mb=256)
 _CACHED = 8  # compiled programs: the tests of a program come in several batches
 _NEAR = 0.95  # of the CPU limit: the kernel kills the compiler, and its driver reports an error
-_SET_UP_FAILED = 90  # as in shims/sql.py
+_SET_UP, _SET_UP_DONE = b"set-up\n", b"set-up\nset-up done\n"  # as in shims/sql.py
 _MAX_ARGS = 1_500_000  # bytes of JSON that shims/exec_program.py can pass on without a file
 _KILLED = b"Killed signal terminated program"  # message of the gcc driver
 _FULL = (b"File too large", b"No space left on device")
@@ -104,6 +104,7 @@ class Polyglot:
             counted=language.counted,
             processes=max(limits.processes, language.processes),
             disk_mb=limits.disk_mb + (shim_bytes >> 20) + 1,  # files of the shim are not counted
+            error_bytes=limits.error_bytes + (len(_SET_UP_DONE) if language.name == "sql" else 0),
         )
         shim = Program(source=_shim(language, source, binary, limits))
         return [
@@ -208,6 +209,7 @@ def _shim(language: Language, source: str, binary: bytes, limits: Limits) -> str
 
 _SQL = """
 SOURCE = {source!r}
+note()
 def rows(setup=""): return _table(setup, SOURCE)["rows"]
 _table, table = table, lambda setup="": _table(setup, SOURCE)
 if __name__ == "__main__": show(sys.stdin.read(), SOURCE)
@@ -228,8 +230,11 @@ def _outcome(language: Language, run: Execution, limits: Limits) -> Execution:
 
     A runtime that cannot allocate may crash before it can say so.
     """
-    if language.name == "sql" and run.exit_code == _SET_UP_FAILED:
-        return replace(run, ended="sandbox_error", why=run.why)
+    if language.name == "sql":
+        rest = run.stderr.removeprefix(_SET_UP_DONE)
+        if rest.startswith(_SET_UP):  # the program has not begun
+            return replace(run, ended="sandbox_error", why=f"setting up the database: {run.why}")
+        run = replace(run, stderr=rest)
     message = next((text for text in language.out_of_memory if text in run.stderr), None)
     if run.ended in ("error", "signal") and message is not None:
         return replace(run, ended="memory", why=message.decode())

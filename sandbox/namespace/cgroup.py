@@ -8,9 +8,12 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 PREFIX = "veriloop-"
 _REMOVE_TRIES, _REMOVE_WAIT_S = 50, 0.02  # the kernel needs a moment after the last process
+_PEAKS = ("memory.max_usage_in_bytes", "memory.memsw.max_usage_in_bytes")  # of v1
+_NEAR_BYTES = 1 << 20  # of the limit: the kernel charges memory in pieces
 _NEEDED = {1: {"memory": "memory.limit_in_bytes", "pids": "pids.max", "cpuacct": "cpuacct.usage"}}
 _NEEDED[2] = {"memory": "memory.max", "pids": "pids.max"}
 
@@ -21,6 +24,14 @@ class Site:
 
     version: int
     folders: Mapping[str, Path]  # by controller
+
+
+class Kills(NamedTuple):
+    """How many processes the kernel has killed for memory, and how often it found a cgroup at its
+    own limit: a kill without that is due to an outer cgroup or to the whole machine."""
+
+    killed: int
+    at_limit: int
 
 
 class Cgroup:
@@ -48,6 +59,11 @@ class Cgroup:
             (folder / "memory.max").write_text(text)
             _write_if_present(folder / "memory.swap.max", "0")
             return
+        self._bound_v1(folder, text)
+        for peak in _PEAKS:
+            _write_if_present(folder / peak, "0")  # starts anew
+
+    def _bound_v1(self, folder: Path, text: str) -> None:
         limit, with_swap = folder / "memory.limit_in_bytes", folder / "memory.memsw.limit_in_bytes"
         try:
             limit.write_text(text)
@@ -60,18 +76,25 @@ class Cgroup:
         """Files to which a pid is written to add the process."""
         return [str(folder / "cgroup.procs") for folder in dict.fromkeys(self.folders.values())]
 
-    def oom_kills(self) -> int:
-        """Number of processes that the kernel has killed in this cgroup for memory."""
-        file = "memory.events" if self.site.version == 2 else "memory.oom_control"
-        lines = (self.folders["memory"] / file).read_text().splitlines()
-        counts = dict(line.split() for line in lines)
-        return int(counts.get("oom_kill", 0))
+    def kills(self) -> Kills:
+        """Since it was created."""
+        folder = self.folders["memory"]
+        if self.site.version == 2:
+            events = _numbers(folder / "memory.events")
+            return Kills(events.get("oom_kill", 0), events.get("oom", 0))
+        killed = _numbers(folder / "memory.oom_control").get("oom_kill", 0)
+        return Kills(killed, killed if self._was_full() else 0)
+
+    def _was_full(self) -> bool:
+        """Whether v1 has been at its limit since that was set; with swap, if that is counted."""
+        peaks = [self.folders["memory"] / name for name in _PEAKS]
+        peak = max((int(path.read_text()) for path in peaks if path.exists()), default=0)
+        return self._bounds is not None and peak >= self._bounds[0] - _NEAR_BYTES
 
     def cpu_s(self) -> float | None:
         """CPU seconds of all its processes since it was created; None if they are not counted."""
         if self.site.version == 2:
-            lines = (self.folders["memory"] / "cpu.stat").read_text().splitlines()
-            return int(dict(line.split() for line in lines)["usage_usec"]) / 1e6
+            return _numbers(self.folders["memory"] / "cpu.stat")["usage_usec"] / 1e6
         if "cpuacct" in self.folders:
             return int((self.folders["cpuacct"] / "cpuacct.usage").read_text()) / 1e9
         return None
@@ -84,6 +107,14 @@ class Cgroup:
         """Remove the cgroups after their processes have ended."""
         for folder in dict.fromkeys(self.folders.values()):
             remove_folder(folder)
+
+
+def kills_of_machine(statistics: Path = Path("/proc/vmstat")) -> Kills:
+    """Of all processes since the machine started; nothing where the kernel does not count them."""
+    try:
+        return Kills(_numbers(statistics).get("oom_kill", 0), 0)
+    except OSError:
+        return Kills(0, 0)
 
 
 def remove_folder(folder: Path) -> None:
@@ -191,6 +222,12 @@ def _check(site: Site) -> str | None:
         for folder in dict.fromkeys(created):
             folder.rmdir()
     return None
+
+
+def _numbers(path: Path) -> dict[str, int]:
+    """The numbers of a file with a name and a number on each line."""
+    rows = (line.split() for line in path.read_text().splitlines())
+    return {name: int(number) for name, number in rows}
 
 
 def _write_if_present(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 import math
 import os
 import signal
-from typing import Any
+from typing import Any, Literal
 
 from veriloop.sandbox import wire
 from veriloop.sandbox.executor import Call, Invocation
@@ -13,8 +13,11 @@ from veriloop.sandbox.namespace.deadline import PATIENCE
 from veriloop.sandbox.namespace.protocol import READY, Report
 from veriloop.sandbox.result import Ended, Execution
 
+MemoryKill = Literal["", "own", "outer"]  # at whose bound of memory the kernel ended it, if any
+
 _NEAR = 0.5  # of the CPU limit; the kernel counts it by ticks, which may run far ahead
 _MAX_REASON = 300  # characters
+_NO_MEMORY = "the machine or an outer cgroup was out of memory, not the program within its {} MB"
 _NO_MODULE = "ModuleNotFoundError: "
 
 
@@ -24,7 +27,7 @@ def classify(
     report: Report,
     *,
     stopped: str,
-    out_of_memory: bool,
+    memory_kill: MemoryKill,
     stdout: bytes,
     stderr: bytes,
     result: bytes,
@@ -33,7 +36,7 @@ def classify(
 ) -> Execution:
     """The record of an execution. `stopped`: why the parent ended it, or ""."""
     code = os.waitstatus_to_exitcode(report.status)
-    ended, why = _ended(limits, report, code, stopped, out_of_memory, stderr)
+    ended, why = _ended(limits, report, code, stopped, memory_kill, stderr)
     value: Any = None
     if not result.startswith(READY) and ended in ("ok", "error", "signal"):
         ended, why = "sandbox_error", "set-up failed: " + _last_line(stderr)
@@ -58,7 +61,12 @@ def classify(
 
 
 def _ended(
-    limits: Limits, report: Report, code: int, stopped: str, out_of_memory: bool, stderr: bytes
+    limits: Limits,
+    report: Report,
+    code: int,
+    stopped: str,
+    memory_kill: MemoryKill,
+    stderr: bytes,
 ) -> tuple[Ended, str]:
     if stopped == "output":
         return "output", f"wrote more than {limits.output_bytes} bytes"
@@ -68,8 +76,10 @@ def _ended(
         return "sandbox_error", f"no processor was free for {PATIENCE} times the wall limit"
     if stopped == "wall":
         return "wall", f"still running after {limits.wall:g} s"
-    if out_of_memory:
+    if memory_kill == "own":
         return "memory", f"the kernel ended it at the bound of its cgroup, {limits.memory_mb} MB"
+    if memory_kill == "outer":
+        return "sandbox_error", _NO_MEMORY.format(limits.memory_mb)
     if _killed_for_cpu(limits, report, code):
         return "cpu", f"the kernel ended it at its CPU limit, after {report.cpu_s:.2f} s"
     if code < 0:

@@ -107,13 +107,14 @@ def prepare_run(
 
     The ends of `channel` belong to the run; if this raises OSError, they are closed.
     """
+    request = _request(setup, limits, len(payload))  # before there is anything to close
     extra = CODE_BYTES if share else 0
     stdin = invocation.data if isinstance(invocation, Stdin) else b""
     streams, pipes = open_streams(payload, stdin, limits, extra, channel)
     return PreparedRun(
         invocation=invocation,
         limits=limits,
-        request=_request(setup, limits, len(payload)),
+        request=request,
         streams=streams,
         pipes=pipes,
         share=share,

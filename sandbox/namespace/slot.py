@@ -16,8 +16,8 @@ from pathlib import Path
 from veriloop.sandbox.interpreter import ENVIRONMENT
 from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace import signals
-from veriloop.sandbox.namespace.cgroup import Cgroup
-from veriloop.sandbox.namespace.classify import classify
+from veriloop.sandbox.namespace.cgroup import Cgroup, Kills, kills_of_machine
+from veriloop.sandbox.namespace.classify import MemoryKill, classify
 from veriloop.sandbox.namespace.deadline import Deadline, tree_usage, usage
 from veriloop.sandbox.namespace.protocol import (
     GET_HANDLE,
@@ -58,9 +58,8 @@ class Slot:
     def __init__(self, setup: Setup, preload: tuple[str, ...] = ()) -> None:
         self.setup = setup
         self.preload = preload
-        self._kills = 0  # out-of-memory kills seen so far
         self._cpu_before_s: float | None = None  # of the cgroup when the current run started
-        self.spent = False  # its cgroup may still be charged for a program killed for memory
+        self.spent = False  # may still be charged for a program killed for memory
         self.number = next(_numbers)
         with ExitStack() as on_error:
             self.cgroup = Cgroup(setup.site, str(self.number)) if setup.site else None
@@ -77,6 +76,7 @@ class Slot:
         self.control.settimeout(_REPLY_LIMIT_S)
         self._poll = select.poll()
         self._poll.register(self.control, select.POLLIN)
+        self._kills = self._count_kills()  # seen so far
 
     def _await_start(self) -> None:
         self.control.settimeout(_START_LIMIT_S)
@@ -121,7 +121,8 @@ class Slot:
             stopped, report = self._await_end(run, deadline)
             out, err, result = run.pipes.finish()
         except OSError as error:
-            raise LostSlotError(f"zygote: {error}", out_of_memory=self._new_oom_kill()) from error
+            full = self._memory_kill() == "own"
+            raise LostSlotError(f"zygote: {error}", out_of_memory=full) from error
         finally:
             run.pipes.close()
         if not stopped and self._ended_from_outside(report, err):
@@ -129,14 +130,15 @@ class Slot:
         if run.share:
             run.compiled, result = split_code(result)
         limits = run.limits
-        self.spent = (report.killed or limits.processes > 0) and self._new_oom_kill()
+        memory_kill = self._memory_kill() if report.killed or limits.processes else ""
+        self.spent = memory_kill != ""
         tree_s = self._tree_cpu_s() if limits.processes else None
         return classify(
             run.invocation,
             limits,
             replace(report, cpu_s=max(report.cpu_s, tree_s or 0.0)),
             stopped=stopped or ("output" if run.pipes.overflowed else ""),
-            out_of_memory=self.spent,
+            memory_kill=memory_kill,
             stdout=out,
             stderr=err,
             result=result,
@@ -164,10 +166,17 @@ class Slot:
         memory = (limits.memory_mb + limits.disk_mb << 20) + _SPARE_BYTES
         self.cgroup.bound(memory, limits.processes + limits.threads + SPARE_TASKS)
 
-    def _new_oom_kill(self) -> bool:
-        """Whether the kernel killed a process of the slot for memory since the last call."""
-        before, self._kills = self._kills, self.cgroup.oom_kills() if self.cgroup else 0
-        return self._kills > before
+    def _count_kills(self) -> Kills:
+        """Those in its cgroup; without one those of the machine, where others count as well."""
+        return kills_of_machine() if self.cgroup is None else self.cgroup.kills()
+
+    def _memory_kill(self) -> MemoryKill:
+        """At whose bound the kernel has killed a process of the slot for memory since the last
+        call: "own", that of its cgroup; "outer", any other; "": it has killed none."""
+        before, self._kills = self._kills, self._count_kills()
+        if self._kills.killed <= before.killed:
+            return ""
+        return "own" if self._kills.at_limit > before.at_limit else "outer"
 
     def _start(self, run: PreparedRun) -> None:
         """Bound the slot and send the request. Raises LostSlotError if the zygote has ended."""
@@ -267,7 +276,11 @@ class Slot:
             raise OSError(f"silent for {_REPLY_LIMIT_S:g} s")
 
     def _end(self) -> str:
-        """Close the connection, wait for the zygote and clean up. Returns its output."""
+        """Close the connection, wait for the zygote and clean up. Returns its output.
+
+        A process that another thread has forked may hold a copy of the connection.
+        """
+        self.interrupt()
         self.control.close()
         try:
             output, _ = self.process.communicate(timeout=_REPLY_LIMIT_S)

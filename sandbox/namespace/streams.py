@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import select
 from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
@@ -10,7 +11,7 @@ from veriloop.sandbox.limits import Limits
 from veriloop.sandbox.namespace.protocol import Streams
 
 _SEALS = 0x1 | 0x2 | 0x4 | 0x8  # seal, shrink, grow, write
-_CHUNK = 1 << 18  # more than a pipe holds
+_CHUNK = 1 << 18
 
 
 def memory_file(data: bytes, *, seal: bool) -> int:
@@ -49,9 +50,17 @@ class Pipes:
         return bool(chunk)
 
     def finish(self) -> list[bytes]:
-        """Read the rest of the pipes once all writers have ended. Returns all that was read."""
+        """Read the rest of the pipes once the program has ended. Returns all that was read.
+
+        A copy of a writing end may be open still, in a process that another thread has forked.
+        """
+        poll = select.poll()
         for fd in self.read:
-            self.drain(fd)
+            poll.register(fd, select.POLLIN)
+        while ready := poll.poll(0):
+            for fd, _ in ready:
+                if not self.drain(fd):
+                    poll.unregister(fd)
         return [bytes(read) for read in self.read.values()]
 
     def close(self) -> None:

@@ -16,6 +16,7 @@ from typing import Any, NoReturn
 
 FILE_NAME = "solution.py"
 _TRACEBACK_FRAMES = 20
+_STREAMS = ("stdout", "stderr")
 
 
 def main(payload: str, mark: str, encode: Callable[[Any], bytes], length_bytes: int) -> NoReturn:
@@ -48,6 +49,7 @@ def _execute(
     sys.modules["__main__"] = sys.modules["solution"] = solution
     sys.argv[:] = [FILE_NAME]
     linecache.clearcache()
+    sys.setrecursionlimit(sys.getrecursionlimit() + _depth())
     try:
         exec(compile(source, FILE_NAME, "exec", dont_inherit=True), solution.__dict__)
         send(_callable(solution, function)(*args, **kwargs))
@@ -85,13 +87,35 @@ def _write(fd: int, data: bytes) -> None:
         rest = rest[os.write(fd, rest) :]
 
 
+def _depth() -> int:
+    """The number of frames of this script below the program, and the call of exec: the recursion
+    limit of the program does not count them."""
+    frame, depth = sys._getframe(1), 2
+    while frame and frame.f_code.co_name != "<module>":
+        frame, depth = frame.f_back, depth + 1
+    return depth
+
+
 def _leave(code: int) -> NoReturn:
-    """Flush the program's streams and exit, even if it replaced them."""
+    """Flush the original streams, and what the program has made of them, and exit.
+
+    Original ones may be closed or detached; of the others one that cannot be flushed is an error.
+    """
     try:
-        for name in ("stdout", "stderr"):
-            try:
-                getattr(sys, name).flush()
-            except BaseException:  # noqa: BLE001  the program may have replaced the stream
-                code = code or 1
+        for name in _STREAMS:
+            _failed(f"__{name}__")
+        if any([_failed(name) for name in _STREAMS]):
+            code = code or 1
     finally:
         os._exit(code)
+
+
+def _failed(name: str) -> bool:
+    """Whether a stream of `sys` that exists and is open cannot be flushed."""
+    try:
+        stream = getattr(sys, name, None)
+        if stream is not None and not getattr(stream, "closed", False):
+            stream.flush()
+    except BaseException:  # noqa: BLE001  the program may have replaced the stream
+        return True
+    return False

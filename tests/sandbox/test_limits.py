@@ -22,6 +22,24 @@ def test_every_bound_must_be_positive(name, value):
         Limits(**{name: value})
 
 
+@pytest.mark.parametrize(
+    ("limit", "words"),
+    [
+        ({"memory_mb": 256.0}, "Limits.memory_mb must be an integer, got 256.0"),
+        ({"threads": 4.5}, "Limits.threads must be an integer, got 4.5"),
+        ({"disk_mb": "32"}, "Limits.disk_mb must be an integer, got '32'"),
+        ({"inodes": None}, "Limits.inodes must be an integer, got None"),
+        ({"cpu_s": None}, "Limits.cpu_s must be a number, got None"),
+        ({"wall_s": "9"}, "Limits.wall_s must be a number, got '9'"),
+        ({"wall_s": float("inf")}, "Limits.wall_s must be at most 2147483647, got inf"),
+        ({"memory_mb": 1 << 60}, "Limits.memory_mb must be at most 2147483647"),
+    ],
+)
+def test_a_bound_of_another_kind_or_out_of_range_is_refused_by_name(limit, words):
+    with pytest.raises(ValueError, match=words):
+        Limits(**limit)
+
+
 def test_no_further_process_is_the_default_and_a_negative_number_is_refused():
     assert Limits().processes == 0
     with pytest.raises(ValueError, match=r"Limits\.processes"):

@@ -3,7 +3,9 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from difflib import get_close_matches
-from typing import Any, Self, cast, get_args
+from numbers import Real
+from types import UnionType
+from typing import Any, Self, get_args
 
 from veriloop.sandbox.executor import Call, Invocation, Stdin
 from veriloop.sandbox.languages.polyglot import compile_seconds
@@ -110,14 +112,50 @@ class CodeReference:
         _check_keys("reference key", values, [f.name for f in fields(cls)])
         if "tests" not in values:
             raise ValueError(f"a reference needs `tests`, got {sorted(values)}")
+        _check_kinds(values)
         name = values.get("function") or ""
         values["function"] = name
         values["language"] = named(values.get("language") or "python").name
         values["tests"] = tuple(_test(test, name) for test in values["tests"])
         values["limits"] = _limits(values)
+        if not values.get("checker"):  # a checker may read anything
+            for test in values["tests"]:
+                if isinstance(getattr(test, "invocation", None), Stdin):
+                    _check_kind("expected_stdout", test.expected, str, "a string")
         for key in ("preload", "names"):
             values[key] = tuple(values.get(key) or ())
         return cls(**{key: value for key, value in values.items() if value is not None})
+
+
+def _check_kinds(values: Mapping[str, Any]) -> None:
+    """Raise ValueError for a key with a value of another kind: a text in place of a list would be
+    taken for its characters."""
+    for key in ("function", "language", "setup", "solution", "checker"):
+        _check_kind(key, values.get(key) or "", str, "a string")
+    for key in ("tolerance", "total_s"):
+        _check_kind(key, values.get(key) or 0.0, Real, "a number")
+    _check_kind("limits", values.get("limits") or {}, Mapping, "an object")
+    _check_list("tests", values["tests"])
+    for key in ("names", "preload"):
+        _check_list(key, values.get(key) or [])
+        for name in values.get(key) or []:
+            _check_kind(key, name, str, "a list of strings")
+    for test in values["tests"]:
+        _check_kind("tests", test, Mapping, "a list of objects")
+
+
+def _check_list(key: str, value: object) -> None:
+    if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
+        raise ValueError(_of_another_kind(key, value, "a list"))
+
+
+def _check_kind(key: str, value: object, kind: type | UnionType, what: str) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(_of_another_kind(key, value, what))
+
+
+def _of_another_kind(key: str, value: object, what: str) -> str:
+    return f"`{key}` must be {what}, got {repr(value)[:80]}"
 
 
 def worst_seconds(reference: Mapping[str, Any]) -> float:
@@ -149,13 +187,16 @@ def _test(test: Mapping[str, Any], function: str) -> DataTest | AssertTest:
         raise ValueError(f"a test must have one of the key sets [{forms}], got {sorted(keys)}")
     _check_keys("test key", keys, form | _FORMS[form])
     if "assert" in form:
-        return AssertTest(code=cast(str, test["assert"]))
+        _check_kind("assert", test["assert"], str, "a string")
+        return AssertTest(code=test["assert"])
     if "stdin" in form:
         text = test["stdin"]
+        _check_kind("stdin", text, str | bytes, "a string")
         data = text if isinstance(text, bytes) else text.encode("utf-8", "surrogateescape")
         return DataTest(
             invocation=Stdin(data=data), checker_input=text, expected=test["expected_stdout"]
         )
+    _check_list("args", test["args"])
     args, kwargs = list(test["args"]), dict(test.get("kwargs") or {})
     call = Call(function=function, args=args, kwargs=kwargs)
     checker_input = [*args, kwargs] if kwargs else args

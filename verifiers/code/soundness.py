@@ -14,7 +14,7 @@ from veriloop.verifiers.code.outcome import OUT_OF_TIME, Outcome
 from veriloop.verifiers.code.reference import AssertTest, CodeReference, DataTest
 
 REFUSED = Outcome("broken", "the tests refuse the reference solution")
-REFUSED_EXPECTED = Outcome("broken", "the checker raises on the expected output too")
+REFUSED_EXPECTED = Outcome("broken", "the checker fails on the expected output too")
 _MAX_TASKS = 100_000
 
 _lock = threading.Lock()
@@ -41,10 +41,11 @@ def refuse_solution(reference: CodeReference, run: Callable[[Program], Sequence[
 
 
 def refuse_expected(checker: str, test: DataTest, run: Callable[[DataTest], str]) -> bool:
-    """Whether a special checker raises on a test's expected output.
+    """Whether a special checker fails on a test's expected output: it raises, exits, returns no
+    plain data, or needs too much CPU time, memory or output.
 
-    `run` returns how the checker ends on it. Other ends than a return or an exception decide
-    nothing.
+    `run` returns how the checker ends on it. Running out of the time of the clock, and a failure of
+    the sandbox, decide nothing.
     """
     parts = (checker, repr(test.checker_input), repr(test.expected))
     task = hashlib.sha256("\0".join(parts).encode("utf-8", "backslashreplace")).digest()
@@ -52,7 +53,7 @@ def refuse_expected(checker: str, test: DataTest, run: Callable[[DataTest], str]
         if task in _refused:
             return _refused[task]
     ended = run(test)
-    return _kept(task, ended == "error") if ended in ("ok", "error") else False
+    return False if ended in ("wall", "sandbox_error") else _kept(task, ended != "ok")
 
 
 def _kept(task: bytes, refused: bool) -> bool:

@@ -166,8 +166,8 @@ class _Trial:
     def _checked(self, test: DataTest, execution: Execution) -> Outcome:
         """By the special checker, which is untrusted code and runs in its own sandbox.
 
-        A checker that raises or runs out of time has not accepted the output. One that raises on
-        the expected output too is at fault itself.
+        A checker that ends without a value has not accepted the output. One that fails on the
+        expected output too is at fault itself.
         """
         output = execution.value
         if isinstance(test.invocation, Stdin):
@@ -176,10 +176,10 @@ class _Trial:
             except UnicodeDecodeError:
                 return Outcome("wrong")
         checked = self._check(test, output, self.limits)
-        if checked.ended == "error" and refuse_expected(self.reference.checker, test, self._again):
-            return REFUSED_EXPECTED
         if checked.ended in OURS:
             return Outcome(checked.ended, checked.why)
+        if checked.ended != "ok" and refuse_expected(self.reference.checker, test, self._again):
+            return REFUSED_EXPECTED
         if checked.ended == "ok" and not isinstance(checked.value, bool):
             kind = type(checked.value).__name__
             return Outcome("broken", f"the checker must return a bool, got {kind}")

@@ -9,7 +9,13 @@ _REFUSED = (
     sqlite3.SQLITE_ATTACH,
     sqlite3.SQLITE_DETACH,
 )  # the sandbox has no files for these either
-_SET_UP_FAILED = 90  # an SQL program cannot choose its exit code
+# Lines of standard error around the set-up, before which no SQL program can write there.
+_SET_UP, _DONE = "set-up", "set-up done"
+
+
+def note(line: str = _SET_UP) -> None:
+    """Tell outside how far this is."""
+    print(line, file=sys.stderr, flush=True)
 
 
 def answers(setup: str, script: str) -> Iterator[tuple[list[str], Iterator[tuple[Any, ...]]]]:
@@ -17,9 +23,9 @@ def answers(setup: str, script: str) -> Iterator[tuple[list[str], Iterator[tuple
     database = sqlite3.connect(":memory:", isolation_level=None)
     try:
         database.executescript(setup)
-    except sqlite3.Error as error:
-        print(f"the set-up of the database failed: {error}", file=sys.stderr)
-        sys.exit(_SET_UP_FAILED)
+    except Exception as error:  # noqa: BLE001  whatever it is, the program has not begun
+        sys.exit(f"the set-up of the database failed: {type(error).__name__}: {error}")
+    note(_DONE)
     database.set_authorizer(_allowed)
     for statement in _statements(script):
         cursor = database.execute(statement)

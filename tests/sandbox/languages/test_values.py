@@ -147,6 +147,26 @@ def test_a_set_up_that_fails_is_our_failure(call, script):
     assert done.ended == "sandbox_error" and "set-up of the database failed" in done.why
 
 
+ENDLESS = "with recursive c(x) as (select 1 union all select x + 1 from c) select max(x) from c"
+
+
+@pytest.mark.parametrize(
+    "setup",
+    ["select 1;\0", "create table t as select zeroblob(200000000)", f"create table t as {ENDLESS}"],
+)
+def test_a_set_up_that_needs_too_much_is_our_failure_and_a_program_that_does_is_not(script, setup):
+    limits = Limits(cpu_s=0.5, memory_mb=64)
+    done = script("sql", "select 1", setup.encode(), limits=limits)
+    assert done.ended == "sandbox_error" and "setting up the database" in done.why
+    done = script("sql", setup, b"create table u (a)", limits=limits)
+    assert done.ended in ("error", "memory", "cpu") and b"set-up" not in done.stderr
+
+
+def test_a_program_of_sql_that_is_too_large_for_its_memory_is_out_of_memory(script):
+    done = script("sql", "-- " + "\x01" * 1_000_000, limits=Limits(cpu_s=1, memory_mb=16))
+    assert done.ended == "memory"
+
+
 def test_a_script_of_sql_prints_as_the_shell_does(script):
     source = "select 1, 2.0, 1e20, 0.1, null, 'a|b', x'41';\ncreate table u(v);\nselect 7 as x;"
     assert script("sql", source).stdout == b"1|2.0|1.0e+20|0.1||a|b|A\n7\n"

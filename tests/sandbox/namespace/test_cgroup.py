@@ -83,7 +83,7 @@ def test_v2_writes_memory_swap_and_tasks_into_one_cgroup(tmp_path):
     assert found == {"memory.max": "1048576", "memory.swap.max": "0", "pids.max": "9"}
     assert group.entrances() == [str(folder / "cgroup.procs")]
     (folder / "memory.events").write_text("low 0\nhigh 0\nmax 3\noom 2\noom_kill 2\n")
-    assert group.oom_kills() == 2
+    assert group.kills() == (2, 2)
 
 
 def test_v1_writes_two_cgroups_and_swap_only_where_it_is_counted(tmp_path):
@@ -98,7 +98,21 @@ def test_v1_writes_two_cgroups_and_swap_only_where_it_is_counted(tmp_path):
     group.bound(2 << 20, 9)
     assert (memory / "memory.memsw.limit_in_bytes").read_text() == str(2 << 20)
     (memory / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 4\n")
-    assert group.oom_kills() == 4
+    peak = memory / "memory.max_usage_in_bytes"
+    with_swap = memory / "memory.memsw.max_usage_in_bytes"
+    peak.write_text(str(1 << 19))
+    assert group.kills() == (4, 0)
+    with_swap.write_text(str(2 << 20))
+    assert group.kills() == (4, 4)
+    group.bound(4 << 20, 9)
+    assert (peak.read_text(), with_swap.read_text()) == ("0", "0")
+    assert group.kills() == (4, 0)
+
+
+def test_kills_of_the_whole_machine_are_counted_where_the_kernel_tells(tmp_path):
+    (tmp_path / "vmstat").write_text("nr_free_pages 12\noom_kill 6\n")
+    assert cgroup.kills_of_machine(tmp_path / "vmstat") == (6, 0)
+    assert cgroup.kills_of_machine(tmp_path / "none") == (0, 0)
 
 
 def test_cpu_time_is_read_in_seconds(tmp_path):

@@ -757,6 +757,18 @@ def test_a_module_that_cannot_be_preloaded_gives_no_verdict_and_says_which(sandb
         assert done.ended == "sandbox_error" and "no_such_module" in done.why
 
 
+def test_a_slot_is_replaced_at_once_while_a_fork_holds_a_copy_of_its_connection(sandbox):
+    with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
+        assert script(executor, "print(1)").ended == "ok"
+        (slot,) = slots_of(executor)
+        copy = os.dup(slot.control.fileno())
+        began = time.monotonic()
+        executor._holders[0].close()
+        assert time.monotonic() - began < 10 and slot.process.returncode == 0
+        os.close(copy)
+        assert answer(script(executor, "print(2)")) == "2"
+
+
 def test_an_executor_does_not_work_in_a_fork_of_its_process(sandbox, monkeypatch):
     monkeypatch.setattr(sandbox, "_pid", os.getpid() + 1)
     with pytest.raises(RuntimeError, match="opened in another process"):
@@ -838,7 +850,7 @@ def test_a_zygote_that_died_between_two_runs_is_no_fault_of_the_second(sandbox):
     with NamespaceExecutor(slots=1, tier=sandbox.tier) as executor:
         assert answer(script(executor, "print(1)")) == "1"
         slot = executor._holders[0]._slot
-        slot._new_oom_kill = lambda: True
+        slot._memory_kill = lambda: "own"
         slot.process.kill()
         slot.process.wait()
         assert slot._poll.poll(20_000), "the zygote ends with its supervisor"

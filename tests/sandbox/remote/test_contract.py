@@ -77,6 +77,20 @@ CALLS = {
     "recurses deep": (
         "import sys\nsys.setrecursionlimit(10**6)\ndef f(n=20_000): return n and f(n - 1)",
         (), {}, LIMITS),
+    "recurses to the limit": (
+        "def g(n): return n and g(n - 1)\ndef f(n=900):\n    while True:\n"
+        "        try: g(n)\n        except RecursionError: return n\n        n += 1",
+        (), {}, LIMITS),
+    "does without its streams": (
+        "import sys\ndef f():\n    sys.stdout, sys.stderr = None, None\n    return 1",
+        (), {}, LIMITS),
+    "closes its streams": (
+        "import sys\ndef f():\n    sys.stdout.close(), sys.stderr.close()\n    return 1",
+        (), {}, LIMITS),
+    "has a stream that fails": (
+        "import sys\nclass Out:\n    def write(self, text): pass\n    def flush(self): 1 / 0\n"
+        "def f():\n    sys.stdout = Out()\n    return 1",
+        (), {}, LIMITS),
 }  # fmt: skip
 
 

@@ -85,7 +85,7 @@ def test_a_traceback_shows_the_program_alone():
         ("def f(", "error", 1),
         ("g = 1", "error", 1),
         ("def f(): return object()", "error", 1),
-        ("import sys\ndef f():\n    sys.stdout = None\n    return 1", "error", 1),
+        ("import sys\ndef f():\n    sys.stdout = object()\n    return 1", "error", 1),
     ],
 )
 def test_a_call_that_gives_no_value_ends_as_it_should(source, ended, code):

@@ -118,7 +118,36 @@ def test_a_checker_that_breaks_on_the_expected_output_too_is_our_failure(open_bo
     for source in ("print(1, 2)", "print(1, 3)", "print('x')"):
         result = judge_program(open_box, source, checked_by(checker))
         assert (result.status, result.score) == ("error", None)
-        assert "the checker raises on the expected output too" in result.detail
+        assert "the checker fails on the expected output too" in result.detail
+
+
+class Ending:
+    """A sandbox in which every program is right and every checker ends in the same way."""
+
+    backend, tier = "ending", 0
+
+    def __init__(self, ended):
+        self.ended = ended
+
+    def run(self, program, invocation, limits):
+        return Execution(ended=self.ended)
+
+    def run_all(self, program, invocations, limits):
+        return [Execution(ended="ok", stdout=b"3")] * len(invocations)
+
+
+@pytest.mark.parametrize("ended", ["protocol", "cpu", "memory", "signal", "output"])
+def test_a_checker_that_never_returns_is_our_failure(ended):
+    """As one that calls sys.exit(0), returns no plain data, or needs more than a program may."""
+    result = judge_program(Ending(ended), "x", checked_by(ended))
+    assert (result.status, result.score) == ("error", None)
+    assert "the checker fails on the expected output too" in result.detail
+
+
+@pytest.mark.parametrize("ended", ["wall", "sandbox_error"])
+def test_what_depends_on_the_machine_decides_nothing_about_a_checker(ended):
+    assert not soundness.refuse_expected(ended, checked_by(ended).tests[0], lambda _: ended)
+    assert soundness._refused == {}
 
 
 def test_a_checker_that_reads_the_expected_output_refuses_others_and_is_tried_once(open_box):

@@ -320,9 +320,11 @@ def test_a_checker_that_breaks_on_an_output_has_not_accepted_it(verdict):
     assert verdict("print('x')", reference).score == 0.0
     not_text = Scripted(Execution(ended="ok", stdout=b"\xff"))
     assert judge_program(not_text, "x", CodeReference.read(reference)).score == 0.0
-    for ended in ("cpu", "wall", "memory", "signal", "protocol"):
-        result = judge_program(Scripted("ok", ended), "x", CodeReference.read(reference))
-        assert (result.score, result.status) == (0.0, "graded")
+    for n, ended in enumerate(("error", "cpu", "wall", "memory", "signal", "output", "protocol")):
+        reference["tests"] = [{"stdin": "", "expected_stdout": f"{n}"}]  # checkers are tried once
+        right = Execution(ended="ok", value=True)
+        result = judge_program(Scripted("ok", ended, right), "x", CodeReference.read(reference))
+        assert (result.score, result.status) == (0.0, "graded"), ended
 
 
 @pytest.mark.parametrize("value", [1, "True", None, [True], 1.0])
@@ -393,6 +395,20 @@ def test_input_bytes_survive_the_trip():
         ({"tests": [{"assert": "x"}], "checker": "y"}, "`checker` cannot be combined"),
         ({"tests": [{"assert": "x"}], "language": "cpp"}, "require the language python, got 'cpp'"),
         ({"tests": [{"assert": "x"}], "names": ["a b"]}, "`names` must be identifiers, got 'a b'"),
+        ({"tests": [{"assert": "x"}], "names": "gcd"}, "`names` must be a list, got 'gcd'"),
+        ({"tests": [{"assert": "x"}], "names": [1]}, "`names` must be a list of strings, got 1"),
+        ({"tests": [{"assert": 1}]}, "`assert` must be a string, got 1"),
+        ({"tests": [{"args": "[2]", "expected": 1}]}, r"`args` must be a list, got '\[2\]'"),
+        ({"tests": [{"args": {"a": 2}, "expected": 1}]}, "`args` must be a list, got {'a': 2}"),
+        ({"tests": [{"args": 2, "expected": 1}]}, "`args` must be a list, got 2"),
+        ({"tests": [{"stdin": 2, "expected_stdout": "3"}]}, "`stdin` must be a string, got 2"),
+        ({"tests": [{"stdin": "2", "expected_stdout": 3}]}, "`expected_stdout` must be a string"),
+        ({"tests": "[]"}, r"`tests` must be a list, got '\[\]'"),
+        ({"tests": ["assert add(1, 2) == 3"]}, "`tests` must be a list of objects, got 'assert"),
+        ({"preload": "math"}, "`preload` must be a list, got 'math'"),
+        ({"function": ["add"]}, r"`function` must be a string, got \['add'\]"),
+        ({"limits": [1]}, r"`limits` must be an object, got \[1\]"),
+        ({"tolerance": "1e-6"}, "`tolerance` must be a number, got '1e-6'"),
     ],
 )
 def test_a_reference_that_makes_no_sense_is_refused(change, message):
