@@ -162,6 +162,7 @@ class Slot:
 
     def _set_bounds(self, limits: Limits) -> None:
         if self.cgroup is None:
+            self._kills = self._count_kills()  # those of others before this run
             return
         memory = (limits.memory_mb + limits.disk_mb << 20) + _SPARE_BYTES
         self.cgroup.bound(memory, limits.processes + limits.threads + SPARE_TASKS)

@@ -6,7 +6,10 @@ import sys
 
 import pytest
 
-from veriloop.sandbox.namespace import cgroup
+from veriloop.sandbox.executor import Program, Stdin
+from veriloop.sandbox.limits import Limits
+from veriloop.sandbox.namespace import cgroup, slot
+from veriloop.sandbox.namespace.pool import NamespaceExecutor
 from veriloop.sandbox.probe import probe
 
 OUTER_MB = 200
@@ -45,3 +48,18 @@ def test_a_program_within_its_memory_that_the_kernel_ends_for_others_gets_no_ver
     first, second = done.stdout.splitlines() or [done.stderr, ""]
     assert first.startswith("sandbox_error") and "not the program within its 512 MB" in first
     assert second.strip() == "ok"
+
+
+def test_what_the_kernel_killed_before_a_run_replaces_no_slot(monkeypatch):
+    if not probe().tier:
+        pytest.skip("needs namespaces")
+    killed = [0]
+    monkeypatch.setattr(cgroup, "find", lambda: (None, ""))
+    monkeypatch.setattr(slot, "kills_of_machine", lambda: cgroup.Kills(killed[0], 0))
+    with NamespaceExecutor(slots=1) as executor:
+        slots = set()
+        for killed[0] in range(3):
+            done = executor.run(Program(source="print(1)"), Stdin(), Limits(processes=1))
+            assert done.ended == "ok", done.why
+            slots.add(executor._holders[0]._slot.number)
+    assert len(slots) == 1
