@@ -14,6 +14,7 @@ from veriloop.pipeline.report.tables import Figure
 
 Row = Mapping[str, Any]
 Measured = tuple[Stage, Figure]
+Problem = tuple[str, str]  # id and prompt
 METRIC, JUDGE = "pass@1", "accuracy"
 OTHER_MODEL = "distill"  # a kind of stage that trains a student, not the policy of the run
 TEXT = 2_000  # characters of a prompt or response
@@ -109,24 +110,27 @@ def contrast(run: Run) -> Contrast | None:
 def _contrast(before: Path, after: Path) -> tuple[Row, Row] | None:
     unsolved = dict(_unsolved(scalar_rows(before)))
     solved = [
-        row
-        for row in scalar_rows(after)
-        if row["problem_id"] in unsolved and _outcome(row) == "right"
+        row for row in scalar_rows(after) if _problem(row) in unsolved and _outcome(row) == "right"
     ]
     if not solved:
         return None
     shortest = min(solved, key=lambda row: (len(row["response"]), row["problem_id"]))
-    return unsolved[shortest["problem_id"]], shortest
+    return unsolved[_problem(shortest)], shortest
 
 
-def _unsolved(rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+def _unsolved(rows: Sequence[Row]) -> Iterator[tuple[Problem, Row]]:
     """(problem, its first response) of the problems whose every response was judged not right."""
-    by_problem: dict[str, list[Row]] = {}
+    by_problem: dict[Problem, list[Row]] = {}
     for row in rows:
-        by_problem.setdefault(row["problem_id"], []).append(row)
+        by_problem.setdefault(_problem(row), []).append(row)
     for problem, responses in by_problem.items():
         if not {_outcome(row) for row in responses} & {"right", "error", None}:
             yield problem, responses[0]
+
+
+def _problem(row: Row) -> Problem:
+    """What tells problems apart: sources, and sets of stages, may share ids."""
+    return row["problem_id"], row["prompt"]
 
 
 def _outcome(row: Row) -> str | None:

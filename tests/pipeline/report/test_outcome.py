@@ -37,13 +37,17 @@ def several(run):
 
 @pytest.fixture
 def evaluated(run, answer):
-    """Function: a run whose held-out responses before and after are (problem, text, right)."""
+    """Function: a run whose held-out responses before and after are (problem, text, right), and
+    perhaps another prompt than the usual one."""
 
     def build(before, after):
         folder = run(steps=1, before=LOW, after=HIGH)
         for step, rows in ((0, before), (1, after)):
             (folder / f"zero/evaluated/step_{step:06}.parquet").unlink()
-            graded = [answer(text, problem=p, right=right) for p, text, right in rows]
+            graded = [
+                answer(text, problem=p, right=right, prompt="".join(prompt) or "What is 1+1?")
+                for p, text, right, *prompt in rows
+            ]
             StageRecord(folder / "zero", tensorboard=False).write_evaluated(step, graded)
         return read_run(folder)
 
@@ -123,6 +127,15 @@ def test_the_shortest_right_response_to_an_unsolved_problem_is_shown(evaluated):
     assert pair is not None
     assert (pair.before["response"], pair.after["response"]) == ("no", "r")
     assert (pair.first, pair.last) == ("zero", "zero")
+
+
+def test_problems_of_two_sources_with_one_id_are_told_apart(evaluated):
+    before = [("a", "one", False, "one?"), ("a", "two", True, "two?")]
+    after = [("a", "uno", True, "one?"), ("a", "d", True, "two?"), ("a", "t", True, "three?")]
+    pair = outcome.contrast(evaluated(before, after))
+    assert pair is not None
+    assert (pair.before["response"], pair.after["response"]) == ("one", "uno")
+    assert pair.before["prompt"] == pair.after["prompt"] == "one?"
 
 
 def test_equally_short_responses_are_chosen_by_problem(evaluated):
