@@ -152,6 +152,16 @@ def test_rows_that_were_only_read_are_reported_too(stage):
     assert identity_facts.rows_of(told) == (100, 90, {"too long": 6, "held out": 4})
 
 
+def test_a_stage_that_samples_its_pairs_has_no_rows(stage):
+    """Its rows are held out, which is no share of anything that it learns from."""
+    counts = {"examples": 0, "held_out": 16, "too_long": 0}
+    told = stage(reward=[1.0, 2.0])
+    told = replace(told, entry={**told.entry, "outputs": counts})
+    assert identity_facts.rows_of(told) is None
+    offline = replace(told, metrics=[{"step": 1, "loss": 1.0}])
+    assert identity_facts.rows_of(offline) == (16, 0, {"held out": 16})
+
+
 def test_a_recipe_is_compared_with_the_shipped_one(run):
     from veriloop.pipeline.config.load import read
 
