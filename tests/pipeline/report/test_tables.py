@@ -41,6 +41,15 @@ def test_groups_without_a_gradient_are_a_line_beside_those_all_right_and_all_wro
     assert chart["style"] == "lines"
 
 
+@pytest.mark.parametrize("name", ["accuracy", "rewards/accuracies"])
+def test_preferences_have_their_chart_whether_a_reward_model_or_a_policy_learns_them(stage, name):
+    told = stage(kind="preference", **{name: [0.5, 0.75]})
+    drawn = curves(told, RolloutStats())
+    assert [group["name"] for group in drawn["groups"]] == ["Policy"]
+    [series] = charts(drawn)["preference"]["series"]
+    assert (series["label"], series["y"]) == ("training", [0.5, 0.75])
+
+
 def test_a_metric_that_some_steps_lack_has_gaps(stage):
     told = replace(stage(), metrics=[{"step": 1, "loss": 1.0}, {"step": 2, "eval_loss": 2.0}])
     series = charts(curves(told, RolloutStats()))["loss"]["series"]
