@@ -76,10 +76,16 @@ def _exam(stage: Stage, side: str) -> str:
         k: v for k, v in recorded.items() if k == "temperature"
     }
     length = recipe.get("rollout", recipe).get("max_tokens", "?")
-    return (
-        f"{', '.join(evaluation.get('sources', ['?']))} at temperature "
-        f"{evaluation.get('temperature', '?')}, {length} tokens"
-    )
+    asked = ", ".join(evaluation.get("sources", ["?"]))
+    if side == "before" and _asks_others_now(stage):  # the recipe is that of the resumption
+        asked = "other problems"
+    return f"{asked} at temperature {evaluation.get('temperature', '?')}, {length} tokens"
+
+
+def _asks_others_now(stage: Stage) -> bool:
+    sides = (stage.entry.get(side) or {} for side in ("before", "after"))
+    hashes = [recorded.get("problems_hash") for recorded in sides]
+    return all(hashes) and hashes[0] != hashes[1]
 
 
 def with_interval(value: float | None, bounds: tuple[float, float] | None) -> str:

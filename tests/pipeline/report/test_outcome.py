@@ -74,6 +74,22 @@ def test_the_line_says_where_the_last_evaluation_asked_something_else(several):
     ) in outcome.line(read_run(folder))
 
 
+def test_the_line_says_where_a_resumed_stage_asked_other_problems(several):
+    """The recipe on record is the one that it was resumed with."""
+    folder = several(("zero", LOW | {"problems_hash": "a"}, HIGH | {"problems_hash": "b"}, {}))
+    told = json.loads((folder / "run.json").read_text())
+    evaluation = {"sources": ["programs"], "temperature": 1.0}
+    told["stages"][0]["inputs"]["recipe"] |= {"evaluation": evaluation, "max_tokens": 96}
+    (folder / "run.json").write_text(json.dumps(told))
+    assert (
+        "after zero (asked other problems at temperature 1.0, 96 tokens, then programs at "
+        "temperature 1.0, 96 tokens)"
+    ) in outcome.line(read_run(folder))
+    told["stages"][0]["before"]["problems_hash"] = "b"
+    (folder / "run.json").write_text(json.dumps(told))
+    assert "asked" not in outcome.line(read_run(folder))
+
+
 def test_a_run_that_only_distils_ends_with_its_student(several):
     assert "→ 0.500 [0.450, 0.550] after distill" in outcome.line(
         read_run(several(("distill", LOW, STUDENT, {})))
