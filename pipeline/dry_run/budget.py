@@ -370,8 +370,8 @@ def _engine(
         if on_gpu:
             logits = 4 * rows * sampled.vocabulary
             parts.append(Part(name="sampler logits", size=logits, note="float32", during=during))
-        else:
-            during = ("sampling",)
+        elif not (stays and recipe.rollout.ahead):  # type: ignore[union-attr]
+            during = ("sampling",)  # it is freed, where no update goes on meanwhile
     parts.append(Part(name="sampler cache", size=cache, note=note, during=during))
     if stays:
         parts.append(_staging(recipe.trainer, sampled, width))

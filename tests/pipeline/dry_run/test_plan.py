@@ -503,6 +503,21 @@ def test_a_static_cache_stays_until_its_sampler_sleeps(tmp_path):
     assert asleep["- sampler cache"].endswith("during sampling")
 
 
+def test_a_cache_on_a_cpu_is_there_in_the_update_where_the_next_step_is_sampled_meanwhile(tmp_path):
+    sampler = {"engine": "torch", "device": "cpu"}
+    rollout = {"prompts": 6, "per_prompt": 4, "max_tokens": 50}
+    found = [
+        rows(zero(model_at(tmp_path), sampler=sampler, rollout={**rollout, "ahead": ahead}))
+        for ahead in (0, 1)
+    ]
+    assert found[0]["- sampler cache"].endswith("during sampling")
+    assert found[1]["- sampler cache"].endswith("at most")
+    cache = amount(found[1]["- sampler cache"])
+    in_turn, at_once = (amount(one["memory"].removeprefix("at most about ")) for one in found)
+    assert cache == amount(found[0]["- sampler cache"]) > 0
+    assert found[1]["memory"].endswith("during update") and at_once > max(in_turn, cache)
+
+
 def test_a_teacher_and_a_reward_model_are_counted_by_their_own_configs(tmp_path):
     start, other = model_at(tmp_path / "start"), model_at(tmp_path / "other", num_hidden_layers=4)
     larger = 4 * (COUNT + 2 * (9 * 2**20 + 2048)) / 2**20
