@@ -29,6 +29,7 @@ from veriloop.data.preference_ids import EncodedAnswer, encode
 from veriloop.data.preferences import Labelled, Pair, Row
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.evaluation.statistics import estimate
 from veriloop.pipeline.losses.reward_model import zero_point
 from veriloop.pipeline.model.policy import eos_ids, load_generation_config, load_tokenizer
 from veriloop.pipeline.model.prepare import prepare
@@ -67,12 +68,17 @@ def _train(recipe: RewardModelRecipe, rows: Splits, stage: StageRun) -> Path:
         anchors = _anchors(recipe, held_out, loop.deps.tokenizer, ends)
         together, trainer = loop.deps.ranks.together, recipe.trainer
         by = pointwise.measure if recipe.loss == "pointwise" else measure
-        before = stage.evaluated_once(lambda: together(by, loop.model, held_out, trainer))
+
+        def measured() -> dict[str, Any]:
+            metrics = together(by, loop.model, held_out, trainer)
+            return metrics | _interval("accuracy", metrics["accuracy"], len(held_out))
+
+        before = stage.evaluated_once(measured)
         loop.run(stage.seconds)
         zero = _set_zero_point(loop, anchors)
-        after = together(by, loop.model, held_out, trainer) | _group_accuracies(recipe, loop)
+        after = measured() | _group_accuracies(recipe, loop)
         loop.trainer.save(stage.seconds())
-        summary = ", ".join(f"{metric} {value:.3f}" for metric, value in after.items())
+        summary = ", ".join(f"{name} {x:.3f}" for name, x in after.items() if isinstance(x, float))
         loop.deps.console.note(f"held out: {summary}; zero point {zero:.3f}")
     facts = {**facts, "zero_point": zero, "anchors": len(anchors)}
     return stage.finish(loop.step, None, before, after, facts)
@@ -149,7 +155,14 @@ def _set_zero_point(loop: RewardLoop, anchors: Sequence[EncodedAnswer]) -> float
     return zero
 
 
-def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, float]:
+def _interval(name: str, accuracy: float, rows: int) -> dict[str, list[float]]:
+    """The 95 % interval of an accuracy over `rows` rows. A ranking counts as one trial, though its
+    share of pairs varies less."""
+    bounds = estimate([accuracy] * rows)
+    return {f"{name} 95%": [bounds.low, bounds.high]}
+
+
+def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, Any]:
     """Accuracy on each named group of held-out pairs.
 
     The mean over all pairs hides a group, such as polite answers to another question.
@@ -161,13 +174,14 @@ def _group_accuracies(recipe: RewardModelRecipe, loop: RewardLoop) -> dict[str, 
     for row in load_rows(data, recipe.kind)[1]:
         if isinstance(row, Pair) and row.group:
             by_group.setdefault(row.group, []).append(row)
-    accuracies: dict[str, float] = {}
+    accuracies: dict[str, Any] = {}
     for group, rows in sorted(by_group.items()):
         limits = (data.max_prompt, data.max_completion)
         rankings, _ = encode_rankings(rows, loop.deps.tokenizer, ends, limits)
         if rankings:
             metrics = loop.deps.ranks.together(measure, loop.model, rankings, recipe.trainer)
-            accuracies[f"accuracy/{group}"] = metrics["accuracy"]
+            name, accuracy = f"accuracy/{group}", metrics["accuracy"]
+            accuracies |= {name: accuracy} | _interval(name, accuracy, len(rankings))
     return accuracies
 
 

@@ -28,6 +28,25 @@ LAYOUTS: Mapping[str, Layout] = {
 }
 
 
+class UnlabelledError(ValueError):
+    """A file of no known set was not exported."""
+
+    def __init__(self, name: str, row: Row) -> None:
+        self.lack = f"{name}: none of its columns ({', '.join(row)}) holds a veriloop label"
+        super().__init__(
+            f"{self.lack}; name the known set that it belongs to, or the columns of the question "
+            "and the answer, and the verifier"
+        )
+
+    def export_first(self, path: str) -> str:
+        """The message where no columns can be named."""
+        return (
+            f"{self.lack}; name the known set that it belongs to, as in gsm8k={path}, or export it "
+            f"first, with its columns and verifier: veriloop data export {path} --question ... "
+            "--answer ... --verifier ... --to trl --output EXPORTED.jsonl"
+        )
+
+
 def label(problem: Problem) -> str:
     """What a verifier needs to judge an answer, as JSON text."""
     fields = {"verifier": problem.verifier, "reference": problem.reference, "facts": problem.facts}
@@ -42,7 +61,7 @@ def plain_answer(problem: Problem) -> str:
 
 
 def layout_of(row: Row, name: str) -> Layout:
-    """The trainer layout of a labelled row. Raises ValueError if it has none."""
+    """The trainer layout of a labelled row. Raises UnlabelledError if it has none."""
     for layout in LAYOUTS.values():
         question_column = layout.ask[0].strip("{}").partition(".")[0]
         content: Any = row
@@ -50,10 +69,7 @@ def layout_of(row: Row, name: str) -> Layout:
             content = content.get(step) if isinstance(content, Mapping) else None
         if question_column in row and isinstance(content, str) and '"verifier"' in content:
             return layout
-    raise ValueError(
-        f"{name}: none of its columns ({', '.join(row)}) holds a veriloop label; name the known "
-        "set that it belongs to, or the columns of the question and the answer, and the verifier"
-    )
+    raise UnlabelledError(name, row)
 
 
 def problem_of(row: Row, layout: Layout, prompt: str) -> Problem:

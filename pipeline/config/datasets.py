@@ -80,7 +80,7 @@ class SetConfig(Part):
     @model_validator(mode="after")
     def _asks_columns(self) -> Self:
         if self.question and not any(map(columns_named, self.question)):
-            meant = "{" + self.question[0].strip().split(" ")[0] + "}"
+            meant = "{" + self.question[0].strip().split(" ")[0].strip("{}") + "}"
             raise ValueError(
                 f"question={list(self.question)} names no column in braces, so all questions would "
                 f"be the same text. Did you mean {meant!r}?"

@@ -4,7 +4,7 @@ The CUDA context, the engine's own buffers and the allocator's fragments are not
 """
 
 import importlib.util
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -36,7 +36,7 @@ Planned = RLRecipe | SupervisedRecipe | DistillRecipe | PreferenceRecipe | Rewar
 Shapes = Callable[[str], Shape | None]  # of a start, teacher or reward model; None: unknown
 Phase = Literal["update", "natural step", "sampling", "sync", "scoring by the teacher"]
 PHASES: tuple[Phase, ...] = ("update", "natural step", "sampling", "sync", "scoring by the teacher")
-PROMPT = 256  # tokens of a prompt of stages without `rollout`
+PROMPT = 256  # tokens of a prompt of an evaluation, as in stages/held_out.py
 BUCKET_BYTES = 2**28  # as in sampling/transfer/sender.py
 WIDTHS = {"float32": 4, "bfloat16": 2}
 STRIDE = 256  # positions by which a static cache grows; as in sampling/static_engine.py
@@ -161,6 +161,8 @@ def parts_of(recipe: Planned, shape: Shape, shapes: Shapes) -> tuple[list[Part],
         width, dtype = (2, "bf16") if rounded else (4, "float32")
         size = width * (other.parameters - (other.head if role == "reward model" else 0))
         others.append(Part(name=role, size=size, note=f"{name}, {dtype}", during=during))
+    if isinstance(recipe, ColdStartRecipe | RejectionRecipe) and shapes(recipe.teacher) is None:
+        missing.append(recipe.teacher)
     parts += others
     parts += _sent(recipe, shape) if _is_served(recipe) else _sampler(recipe, shape, shapes)
     if trainer.device != "cpu":
@@ -320,22 +322,39 @@ def _further_models(recipe: Planned) -> list[tuple[str, str, tuple[Phase, ...]]]
 
 
 def _sampler(recipe: Planned, shape: Shape, shapes: Shapes) -> list[Part]:
-    """The engine of the policy, which stays while it is trained, or of a teacher or an evaluation,
-    which is closed before."""
+    """The engine of the policy, which stays while it is trained, or the larger one of those of a
+    teacher and of an evaluation, which are closed before."""
     config: SamplerConfig | None = getattr(recipe, "sampler", None)
     if config is None:
         return []
     stays = isinstance(recipe, RLRecipe) or _on_policy(recipe)
     if isinstance(recipe, PreferenceRecipe):
         stays = bool(recipe.problems)
-    collects = isinstance(recipe, ColdStartRecipe | RejectionRecipe)
-    if not stays and not collects and not getattr(recipe, "examine", False):
-        return []
-    sampled, tokens = shape, PROMPT + getattr(recipe, "max_tokens", 0)
-    if collects:
-        sampled = shapes(recipe.teacher) or shape
     if stays:
         tokens = recipe.rollout.max_prompt + recipe.rollout.max_tokens  # type: ignore[union-attr]
+        return _engine(recipe, config, shape, tokens, stays=True)
+    engines = [
+        _engine(recipe, config, sampled, tokens, stays=False)
+        for sampled, tokens in _sampled_before(recipe, shape, shapes)
+    ]
+    return max(engines, key=lambda parts: sum(part.size for part in parts), default=[])
+
+
+def _sampled_before(recipe: Planned, shape: Shape, shapes: Shapes) -> Iterator[tuple[Shape, int]]:
+    """(model, most tokens of a sequence) of what is sampled while nothing is trained; without a
+    teacher whose shape is unknown."""
+    if isinstance(recipe, ColdStartRecipe | RejectionRecipe):
+        teacher = shapes(recipe.teacher)
+        if teacher is not None:
+            yield teacher, recipe.collect.max_prompt + recipe.max_tokens
+    if getattr(recipe, "examine", False):
+        yield shape, PROMPT + recipe.max_tokens  # type: ignore[union-attr]
+
+
+def _engine(
+    recipe: Planned, config: SamplerConfig, sampled: Shape, tokens: int, *, stays: bool
+) -> list[Part]:
+    """An engine with room for `tokens` of a sequence, and what syncs its weights if it stays."""
     width = WIDTHS[config.dtype]
     during: tuple[Phase, ...] = PHASES if stays and not config.sleep else ("sampling",)
     awake: tuple[Phase, ...] = (*during, "sync") if stays and config.sleep else during
@@ -351,13 +370,13 @@ def _sampler(recipe: Planned, shape: Shape, shapes: Shapes) -> list[Part]:
         if on_gpu:
             logits = 4 * rows * sampled.vocabulary
             parts.append(Part(name="sampler logits", size=logits, note="float32", during=during))
-        else:
-            during = ("sampling",)
+        elif not (stays and recipe.rollout.ahead):  # type: ignore[union-attr]
+            during = ("sampling",)  # it is freed, where no update goes on meanwhile
     parts.append(Part(name="sampler cache", size=cache, note=note, during=during))
     if stays:
-        parts.append(_staging(recipe.trainer, shape, width))
+        parts.append(_staging(recipe.trainer, sampled, width))
     if stays and config.apart:  # in memory that both processes map
-        parts.append(Part(name="shared weights", size=width * shape.parameters, host=True))
+        parts.append(Part(name="shared weights", size=weights, host=True))
     return parts
 
 

@@ -56,6 +56,18 @@ def both_ends(evaluation: EvaluationConfig, questions: Questions) -> str:
     return f"{questions} held-out problems x {answers} at both ends"
 
 
+def with_those_between(evaluation: EvaluationConfig, sets: Sets, steps: int) -> str:
+    """What is asked before and after the steps of a loop, and between them."""
+    questions = Questions.of(evaluation, sets)
+    ends = both_ends(evaluation, questions)
+    if not evaluation.every:
+        return ends
+    every = counted(evaluation.every, "step")
+    times = counted((steps - 1) // evaluation.every, "time")
+    problems = min(evaluation.during, questions.number)
+    return f"{ends}, {problems} x 1 sample every {every} between, {times}"
+
+
 def _is_at_hand(name: str, sets: Sets) -> bool:
     """Whether a source can be opened at once: without the hub, and without reasoning-gym, which
     takes seconds to import."""

@@ -4,6 +4,7 @@ Layers are counted as Llama and Qwen have them after `pipeline/model/prepare.py`
 architectures keep about as much. The CUDA context and allocator fragmentation are not counted.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -271,7 +272,7 @@ def parse_size(size: str) -> int:
         count = float(digits) * _UNITS.get(unit, 1)
     except ValueError:
         count = 0.0
-    if count < 1 or (unit and unit not in _UNITS):
+    if not 1 <= count < math.inf or (unit and unit not in _UNITS):
         raise RecipeError(
             f"--model-size {size!r} is no number of parameters; such as 7B, 500M or 500000"
         )

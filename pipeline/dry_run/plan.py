@@ -27,7 +27,7 @@ from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sft import SupervisedRecipe
 from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, require_memory
 from veriloop.pipeline.dry_run.cluster import cluster_rows
-from veriloop.pipeline.dry_run.evaluations import Questions, both_ends
+from veriloop.pipeline.dry_run.evaluations import with_those_between
 from veriloop.pipeline.dry_run.inputs import missing_tags
 from veriloop.pipeline.dry_run.memory import MIB, Rows, Shape, shape_of, tiny_shape
 from veriloop.pipeline.dry_run.tuning import (
@@ -185,7 +185,7 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
         ("tokens", f"at most {tries * rollouts * rollout.max_tokens:,} sampled a step, "
                    f"{tries * recipe.steps * rollouts * rollout.max_tokens:,} in all"),
         ("reference", _reference(recipe, updates)),
-        ("evaluation", _evaluation(recipe)),
+        ("evaluation", with_those_between(recipe.evaluation, recipe.sets, recipe.steps)),
         *set_rows([*recipe.problems, *recipe.evaluation.sources], recipe.sets),
     ]  # fmt: skip
 
@@ -201,18 +201,6 @@ def _reference(recipe: RLRecipe, updates: int) -> str:
     rounded = "" if due == every else f" ({every} rounded up to whole rollouts)"
     times = counted(updates // due, "time")
     return f"replaced every {counted(due, 'optimizer step')}{rounded}, {times}"
-
-
-def _evaluation(recipe: RLRecipe) -> str:
-    evaluation = recipe.evaluation
-    questions = Questions.of(evaluation, recipe.sets)
-    ends = both_ends(evaluation, questions)
-    if not evaluation.every:
-        return ends
-    every = counted(evaluation.every, "step")
-    times = counted((recipe.steps - 1) // evaluation.every, "time")
-    problems = min(evaluation.during, questions.number)
-    return f"{ends}, {problems} x 1 sample every {every} between, {times}"
 
 
 def set_rows(names: Sequence[str], sets: Mapping[str, SetConfig]) -> Rows:

@@ -22,7 +22,7 @@ from veriloop.pipeline.config.sft import (
     SupervisedRecipe,
     WorkedDataConfig,
 )
-from veriloop.pipeline.dry_run.evaluations import Questions, both_ends
+from veriloop.pipeline.dry_run.evaluations import Questions, both_ends, with_those_between
 from veriloop.pipeline.dry_run.memory import Rows
 
 
@@ -31,10 +31,12 @@ def supervised_rows(recipe: SupervisedRecipe) -> Rows:
     rows = [("data", _data(recipe.data))] if isinstance(recipe, SFTRecipe) else _collected(recipe)
     rows += _optimizer(recipe)
     rows.append(("held out", counted(recipe.data.held_out, "row")))
-    if recipe.examine:
-        questions = Questions.of(recipe.evaluation, recipe.sets)
-        rows.append(("evaluation", both_ends(recipe.evaluation, questions)))
-    return rows
+    return [*rows, *_examined(recipe)] if recipe.examine else rows
+
+
+def _examined(recipe: SupervisedRecipe | DistillRecipe | PreferenceRecipe) -> Rows:
+    questions = Questions.of(recipe.evaluation, recipe.sets)
+    return [("evaluation", both_ends(recipe.evaluation, questions))]
 
 
 def _collected(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
@@ -78,6 +80,7 @@ def _on_policy(recipe: DistillRecipe) -> Rows:
         ("optimizer steps", f"{minibatches} a step, of "
                             f"{counted(rollouts // minibatches, 'response')} each"),
         ("whole run", f"{counted(recipe.steps, 'step')} = {recipe.steps * rollouts:,} rollouts"),
+        ("evaluation", with_those_between(recipe.evaluation, recipe.sets, recipe.steps)),
     ]  # fmt: skip
 
 
@@ -91,7 +94,7 @@ def _offline(recipe: DistillRecipe) -> Rows:
                 f"{recipe.top_k} ids per token and the mass of the rest: {size} bytes on disk",
             )
         )
-    return rows + _optimizer(recipe)
+    return rows + _optimizer(recipe) + (_examined(recipe) if recipe.examine else [])
 
 
 def preference_rows(recipe: PreferenceRecipe | RewardModelRecipe) -> Rows:
@@ -116,6 +119,7 @@ def _preference(recipe: PreferenceRecipe) -> Rows:
         ("data", sampled if schedule.samples else _preference_data(recipe.data)),
         ("optimizer steps", f"of {recipe.batch} {unit} each"),
         ("measured on", counted(recipe.data.held_out, "held-out row")),
+        *(_examined(recipe) if recipe.problems else []),
     ]
 
 

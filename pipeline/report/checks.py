@@ -58,8 +58,8 @@ QUESTIONS: Sequence[Question] = (
     ),
     Question(
         id="gradient", asks="Is the gradient norm stable?", assess=rules.gradient, chart="gradient",
-        rule="no norm above 5 times the stage's median after the first tenth; bad: in over 2 % of "
-        "steps",
+        rule="no norm above 5 times the stage's median after the first tenth; bad: more than one, "
+        "in over 2 % of steps",
     ),
     Question(
         id="errors", asks="Do the verifiers work?", assess=rules.errors, chart="verdicts",

@@ -99,7 +99,8 @@ GROUPS: Mapping[str, Sequence[Chart]] = {
               {"eval_mean_token_accuracy": "held out", "mean_token_accuracy": "training"},
               "Rises towards 1 on held-out rows.", unit="share"),
         Chart("preference", "Preference accuracy",
-              {"accuracy": "training", "eval_accuracy": "held out", "accuracy/*": ""},
+              {"accuracy": "training", "rewards/accuracies": "training",  # the latter of pairs
+               "eval_accuracy": "held out", "accuracy/*": ""},
               "Above 0.5 and rising; held out close behind.", unit="share"),
     ),
     "Behaviour": (

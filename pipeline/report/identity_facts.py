@@ -100,10 +100,12 @@ def outputs(stage: Stage) -> list[tuple[str, str]]:
 
 def rows_of(stage: Stage) -> tuple[int, int, dict[str, int]] | None:
     """(rows in, rows learned from, left out by reason), from the data card and from the rows that
-    the stage read, or kept so far if it has read none; None if the stage has neither."""
+    the stage read, or kept so far if it has read none; None if the stage has neither, or samples
+    what it learns from."""
     card, counts = stage.card, stage.entry.get("outputs", {})
     rows = counts.get("rows", counts.get("examples", card.get("rows", card.get("kept"))))
-    if not isinstance(rows, int):
+    sampled = rows == 0 and stage.learns_from_rewards  # its rows are those that are held out
+    if sampled or not isinstance(rows, int):
         return None
     dropped = {str(reason): int(n) for reason, n in card.get("dropped", {}).items()}
     names = {"too_long": "too long", "held_out": "held out"}

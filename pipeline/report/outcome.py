@@ -14,6 +14,7 @@ from veriloop.pipeline.report.tables import Figure
 
 Row = Mapping[str, Any]
 Measured = tuple[Stage, Figure]
+Problem = tuple[str, str]  # id and prompt
 METRIC, JUDGE = "pass@1", "accuracy"
 OTHER_MODEL = "distill"  # a kind of stage that trains a student, not the policy of the run
 TEXT = 2_000  # characters of a prompt or response
@@ -75,10 +76,16 @@ def _exam(stage: Stage, side: str) -> str:
         k: v for k, v in recorded.items() if k == "temperature"
     }
     length = recipe.get("rollout", recipe).get("max_tokens", "?")
-    return (
-        f"{', '.join(evaluation.get('sources', ['?']))} at temperature "
-        f"{evaluation.get('temperature', '?')}, {length} tokens"
-    )
+    asked = ", ".join(evaluation.get("sources", ["?"]))
+    if side == "before" and _asks_others_now(stage):  # the recipe is that of the resumption
+        asked = "other problems"
+    return f"{asked} at temperature {evaluation.get('temperature', '?')}, {length} tokens"
+
+
+def _asks_others_now(stage: Stage) -> bool:
+    sides = (stage.entry.get(side) or {} for side in ("before", "after"))
+    hashes = [recorded.get("problems_hash") for recorded in sides]
+    return all(hashes) and hashes[0] != hashes[1]
 
 
 def with_interval(value: float | None, bounds: tuple[float, float] | None) -> str:
@@ -109,24 +116,27 @@ def contrast(run: Run) -> Contrast | None:
 def _contrast(before: Path, after: Path) -> tuple[Row, Row] | None:
     unsolved = dict(_unsolved(scalar_rows(before)))
     solved = [
-        row
-        for row in scalar_rows(after)
-        if row["problem_id"] in unsolved and _outcome(row) == "right"
+        row for row in scalar_rows(after) if _problem(row) in unsolved and _outcome(row) == "right"
     ]
     if not solved:
         return None
     shortest = min(solved, key=lambda row: (len(row["response"]), row["problem_id"]))
-    return unsolved[shortest["problem_id"]], shortest
+    return unsolved[_problem(shortest)], shortest
 
 
-def _unsolved(rows: Sequence[Row]) -> Iterator[tuple[str, Row]]:
+def _unsolved(rows: Sequence[Row]) -> Iterator[tuple[Problem, Row]]:
     """(problem, its first response) of the problems whose every response was judged not right."""
-    by_problem: dict[str, list[Row]] = {}
+    by_problem: dict[Problem, list[Row]] = {}
     for row in rows:
-        by_problem.setdefault(row["problem_id"], []).append(row)
+        by_problem.setdefault(_problem(row), []).append(row)
     for problem, responses in by_problem.items():
         if not {_outcome(row) for row in responses} & {"right", "error", None}:
             yield problem, responses[0]
+
+
+def _problem(row: Row) -> Problem:
+    """What tells problems apart: sources, and sets of stages, may share ids."""
+    return row["problem_id"], row["prompt"]
 
 
 def _outcome(row: Row) -> str | None:

@@ -26,8 +26,8 @@ def heat_map(groups: Sequence[Group]) -> dict[str, Any] | None:
     if not judged:
         return None
     steps = _evenly_spaced(sorted({group.step for group in judged}), COLUMNS)
-    times = Counter(group.problem for group in judged)
-    repeated = [problem for problem, count in times.most_common(ROWS) if count > 1]
+    times = Counter(group.key for group in judged)
+    repeated = [key for key, count in times.most_common(ROWS) if count > 1]
     by_step: dict[int, list[Group]] = {step: [] for step in steps}
     for group in judged:
         if group.step in by_step:
@@ -37,12 +37,14 @@ def heat_map(groups: Sequence[Group]) -> dict[str, Any] | None:
     return {"kind": "ranks"} | _ranks(by_step)
 
 
-def _prompts(by_step: Mapping[int, Sequence[Group]], problems: Sequence[str]) -> dict[str, Any]:
-    by_cell = {(g.problem, step): g for step, groups in by_step.items() for g in groups}
-    means = {p: [g.mean or 0.0 for (q, _), g in by_cell.items() if q == p] for p in problems}
-    order = sorted(problems, key=lambda p: sum(means[p]) / max(len(means[p]), 1))
-    cells = [[by_cell.get((problem, step)) for step in by_step] for problem in order]
-    return {"rows": order} | _cells(by_step, cells)
+def _prompts(
+    by_step: Mapping[int, Sequence[Group]], keys: Sequence[tuple[str, str]]
+) -> dict[str, Any]:
+    by_cell = {(g.key, step): g for step, groups in by_step.items() for g in groups}
+    means = {key: [g.mean or 0.0 for (k, _), g in by_cell.items() if k == key] for key in keys}
+    order = sorted(keys, key=lambda key: sum(means[key]) / max(len(means[key]), 1))
+    cells = [[by_cell.get((key, step)) for step in by_step] for key in order]
+    return {"rows": [problem for _, problem in order]} | _cells(by_step, cells)
 
 
 def _ranks(by_step: Mapping[int, Sequence[Group]]) -> dict[str, Any]:

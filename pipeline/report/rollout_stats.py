@@ -46,6 +46,11 @@ class Group:
     spread: float  # population std of the rewards
     errors: int  # answers without a reward, because a verifier failed
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """What tells problems of a stage apart: sources may share ids."""
+        return self.source, self.problem
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepSummary:

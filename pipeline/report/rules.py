@@ -1,6 +1,7 @@
 """The rules of the health checks. Each assesses a stage and returns a level and its number.
 
-A rule returns None if it does not apply to the stage, and level "unknown" for too few steps.
+A rule returns None if it does not apply to the stage, and level "unknown" for too few steps or
+evaluations that cannot be compared.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,6 +12,7 @@ from typing import Literal
 
 from veriloop.pipeline.report.read_run import Stage
 from veriloop.pipeline.report.rollout_stats import RolloutStats
+from veriloop.pipeline.report.tables import otherwise_asked
 
 Level = Literal["good", "watch", "bad", "unknown"]
 MIN_STEPS = 6  # fewer have no trend
@@ -208,13 +210,16 @@ def language(stage: Stage, _: RolloutStats) -> Assessment | None:
 
 
 def evaluation(stage: Stage, _: RolloutStats) -> Assessment | None:
-    """Compare pass@1, or accuracy for stages without problems such as reward models."""
+    """Compare pass@1, or accuracy for stages without problems such as reward models. Evaluations
+    that asked otherwise, as before and after a stage that was resumed with others, are unknown."""
     for figure in ("pass@1", "accuracy"):
         before, after = stage.after(figure)
         if before is None or after is None:
             continue
         low, high = stage.after(f"{figure} 95%")[0] or (before, before)
         number = f"{figure} {before:.3f} → {after:.3f}"
+        if difference := otherwise_asked(figure, stage.entry["before"], stage.entry["after"]):
+            return Assessment("unknown", f"{number}, of {difference}")
         if after < low:
             return Assessment("bad", number, after - before)
         return Assessment(

@@ -60,10 +60,10 @@ def sampled(
     return [entries[step] for step in sorted(entries)]
 
 
-def most_repeated(groups: Sequence[Group], count: int) -> set[str]:
-    """The prompts that occur in most steps, of those that occur in several."""
-    steps = Counter(problem for _, problem in {(g.step, g.problem) for g in groups})
-    return {problem for problem, times in steps.most_common(count) if times > 1}
+def most_repeated(groups: Sequence[Group], count: int) -> set[tuple[str, str]]:
+    """The keys of the prompts that occur in most steps, of those that occur in several."""
+    steps = Counter(key for _, key in {(g.step, g.key) for g in groups})
+    return {key for key, times in steps.most_common(count) if times > 1}
 
 
 def _inwards(steps: Sequence[int]) -> Iterator[int]:
@@ -80,7 +80,7 @@ def _inwards(steps: Sequence[int]) -> Iterator[int]:
 
 
 def _choose(
-    groups: Sequence[Group], linked: Mapping[int, str], repeated: set[str]
+    groups: Sequence[Group], linked: Mapping[int, str], repeated: set[tuple[str, str]]
 ) -> list[tuple[Group, str]]:
     """Groups to show with the reasons, in the order of the step. `linked` has reasons by index."""
     judged = sorted((g for g in groups if g.mean is not None), key=lambda g: g.mean or 0.0)
@@ -95,7 +95,7 @@ def _choose(
     for group in groups:
         if group.index in linked:
             reasons.setdefault(group.index, []).append(linked[group.index])
-        if group.problem in repeated:
+        if group.key in repeated:
             reasons.setdefault(group.index, []).append("repeated")
     return [(group, ", ".join(reasons[group.index])) for group in groups if group.index in reasons]
 

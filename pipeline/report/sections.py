@@ -264,8 +264,9 @@ def comparison(runs: Sequence[Run]) -> Html:
     curves = "dashed" if len(others) == 1 else "coloured by run"
     lead = (
         f"{run.name} beside {names}: stages of the same name and kind. Intervals are compared with "
-        f"those of {run.name}, where both runs asked the same problems and judged by the same "
-        f"versions of verifiers; in the charts the curves of other runs are {curves}."
+        f"those of {run.name}, where both runs asked the same problems at the same temperature "
+        f"and judged by the same versions of verifiers; in the charts the curves of other runs are "
+        f"{curves}."
     )
     return section("comparison", "Comparison", lead, *parts)
 

@@ -42,16 +42,26 @@ def disjoint(first: tuple[float, float] | None, second: tuple[float, float] | No
     return first[1] < second[0] or second[1] < first[0]
 
 
+def otherwise_asked(name: str, one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    """What forbids comparing a metric of two recorded evaluations: "other problems" or "another
+    temperature", which greedy answers do not have; "" where nothing on record does."""
+    hashes = one.get("problems_hash"), other.get("problems_hash")
+    if all(hashes) and hashes[0] != hashes[1]:
+        return "other problems"
+    degrees = one.get("temperature"), other.get("temperature")
+    known = None not in degrees and not name.startswith("greedy")
+    return "another temperature" if known and degrees[0] != degrees[1] else ""
+
+
 def beside(stage: Stage, other: Stage, figure: Figure, others: Figure | None) -> tuple[str, str]:
     """The other stage's figure after it, and whether the intervals of the two overlap; or what
-    forbids comparing them, where the problems or the verifiers are on record as different."""
+    forbids comparing them, where problems, temperature or verifiers are on record as different."""
     if others is None or others.after is None:
         return "–", "–"
     if figure.after_95 is None or others.after_95 is None:
         return number(others.after), "–"
-    problems = [s.entry["after"].get("problems_hash") for s in (stage, other)]
-    if all(problems) and problems[0] != problems[1]:
-        return number(others.after), "other problems"
+    if difference := otherwise_asked(figure.name, stage.entry["after"], other.entry["after"]):
+        return number(others.after), difference
     own, theirs = (s.versions.get("verifiers", {}) for s in (stage, other))
     if any(own[name] != theirs[name] for name in own.keys() & theirs.keys()):
         return number(others.after), "other verifiers"

@@ -11,6 +11,7 @@ import tyro
 
 from veriloop.data.hub.benchmark_set import BenchmarkSet, load_benchmark_set
 from veriloop.data.hub.sets import SETS
+from veriloop.data.hub.trainer_formats import UnlabelledError
 from veriloop.pipeline.config.fields import Count
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.config.user_code import check_template, template_identity
@@ -145,6 +146,8 @@ def _exam_plan(
             max_tokens=_max_tokens(options, prompt, positions),
         )
         ks = _ks(options, sampling.per_prompt)
+    except UnlabelledError as mistake:
+        raise RecipeError(f"--set {word}: {mistake.export_first(path)}") from mistake
     except (ValueError, FileNotFoundError) as mistake:
         path = "" if "=" in word or word in SETS else ". A file of your own: --set NAME=PATH"
         raise RecipeError(f"--set {word}: {mistake}{path}") from mistake

@@ -46,7 +46,7 @@ def decontaminate(options: Decontaminate) -> int:
     output = Path(options.output) if options.output else None
     if output is not None:
         require_writable(output)
-    exams = {name: open_rows(_named(name)) for name in options.against}
+    exams = {name: _exam(name) for name in options.against}
     held_out = {name: Overlap(_texts(exam), options.size) for name, exam in exams.items()}
     reading = open_rows(options)
     contaminated: Counter[str] = Counter()  # rows by the set they share a text with, or by several
@@ -89,6 +89,13 @@ def export(options: Export) -> int:
     for reason, dropped in rows.dropped.most_common():
         print(f"not used: {dropped:,} {reason}")
     return 0
+
+
+def _exam(name: str) -> ProblemReader:
+    try:
+        return open_rows(_named(name))
+    except trainer_formats.UnlabelledError as unlabelled:
+        raise ValueError(f"--against {unlabelled.export_first(name)}") from unlabelled
 
 
 def _named(name: str) -> Rows:

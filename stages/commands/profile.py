@@ -97,6 +97,7 @@ def profiled(recipe: RLRecipe, turns: int) -> dict[str, Any]:
         return {
             "recipe": recipe.name,
             "answers": recipe.rollout.prompts * recipe.rollout.per_prompt,
+            "answer_tokens": fmean(_written(recipe, row) for row in rows),
             "sampler": loop.deps.sampler.name,
             "steps": rows,
             "floor": floor,
@@ -131,17 +132,30 @@ def _scored_positions(recipe: RLRecipe, rows: Sequence[dict[str, Any]]) -> Posit
     prompts = answers = 0.0
     for row in rows:
         share = row.get("frac_tokens_scored", 0.0) / len(rows)
-        written = row["completions/mean_length"] * rollout.prompts * rollout.per_prompt
+        written = _written(recipe, row)
         answers += share * written
         prompts += share * (row["num_tokens"] - written) / copies
     return Positions(prompts=prompts, answers=answers)
 
 
+def _written(recipe: RLRecipe, row: dict[str, Any]) -> float:
+    """Tokens of the answers that a step has learned from; of all answers, if from none."""
+    rollout = recipe.rollout
+    groups = rollout.prompts - row["groups_missing"] or row["questions"]
+    return row["completions/mean_length"] * groups * rollout.per_prompt
+
+
 def summary(profile: dict[str, Any]) -> str:
-    """The waterfall of a step, and its update against the floor."""
+    """The waterfall of a step, and its update against the floor, if it had one."""
     rows, floor = profile["steps"], profile["floor"]
     step, update = (fmean(row[name] for row in rows) for name in ("step_time", "time/update"))
-    tokens = fmean(row["completions/mean_length"] for row in rows) * profile["answers"]
+    tokens, least = profile["answer_tokens"], "no answer was trained on"
+    if floor["seconds"]:
+        least = (
+            f"{update / floor['seconds']:.1f} times the products of its linear layers alone: "
+            f"{floor['operations'] / 1e9:,.0f} GFLOP for {floor['positions']:,.0f} positions of "
+            f"{floor['parameters']:,} parameters, at {floor['operations_per_s'] / 1e9:,.0f} GFLOP/s"
+        )
     lines = [
         f"{profile['recipe']}: {counted(len(rows), 'step')} of {profile['answers']} answers, "
         f"sampler {profile['sampler']}",
@@ -149,9 +163,6 @@ def summary(profile: dict[str, Any]) -> str:
         waterfall(bars(rows), step),
         "",
         f"a step: {step:.3f} s, {tokens / step:,.0f} answer tokens per second",
-        f"its update: {update:.3f} s, {update / floor['seconds']:.1f} times the products of its "
-        f"linear layers alone: {floor['operations'] / 1e9:,.0f} GFLOP for "
-        f"{floor['positions']:,.0f} positions of "
-        f"{floor['parameters']:,} parameters, at {floor['operations_per_s'] / 1e9:,.0f} GFLOP/s",
+        f"its update: {update:.3f} s, {least}",
     ]
     return "\n".join(lines)

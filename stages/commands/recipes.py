@@ -81,7 +81,11 @@ def _list(_: List) -> int:
 
 
 def _show(options: Show) -> int:
-    print(locate(options.name).read_text(), end="")
+    path = locate(options.name)
+    try:
+        print(path.read_text(encoding="utf-8"), end="")
+    except UnicodeDecodeError as failure:
+        raise RecipeError(f"{path} is no text in UTF-8: {failure}") from failure
     return 0
 
 

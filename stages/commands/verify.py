@@ -196,7 +196,8 @@ def _expected(record: Mapping[str, Any]) -> Any:
         bounds = expected if len(expected) == 2 else [None]
     else:
         bounds = [] if expected in (None, _NOTHING) or isinstance(expected, str) else [expected]
-    if not all(isinstance(bound, int | float) for bound in bounds):
+    numbers = all(isinstance(bound, int | float) for bound in bounds)
+    if not numbers or (bounds and not bounds[0] <= bounds[-1]):  # NaN agrees with nothing
         allowed = "a score, [lowest, highest], the text of the answer, or null for no answer"
         raise ValueError(f'"expected" must be {allowed}, got {expected!r}')
     return expected

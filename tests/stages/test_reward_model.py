@@ -1,6 +1,7 @@
 """The reward model as a stage: it learns the order, is centred, saved, resumed and served."""
 
 import json
+from collections import Counter
 
 import pytest
 import torch
@@ -9,9 +10,11 @@ from transformers import AutoModelForSequenceClassification
 from veriloop.data import arithmetic_preferences
 from veriloop.pipeline.config.preference import RewardModelRecipe
 from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.evaluation.statistics import estimate
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.model.scalar_head import ZERO_POINT, ScalarHead
 from veriloop.pipeline.preference.datasets import load_rows
+from veriloop.pipeline.report.write import write_report
 from veriloop.pipeline.runs.record import read_metrics
 from veriloop.stages import reward_model
 
@@ -168,7 +171,25 @@ def _leads(made, rows):
 @pytest.mark.slow
 def test_pairs_without_groups_have_one_accuracy(recipe, tmp_path, stage):
     reward_model.run(recipe(), tmp_path, resume=False)
-    assert set(stage(tmp_path)["after"]) == {"accuracy", "margin"}
+    assert set(stage(tmp_path)["after"]) == {"accuracy", "accuracy 95%", "margin"}
+
+
+@pytest.mark.slow
+def test_an_accuracy_has_the_interval_of_its_held_out_rows(recipe, tmp_path, stage):
+    """Of few rows it is so wide that the report calls no rise within it better."""
+    asked = recipe(data={"source": "general", "rows": 32, "held_out": 16, "adversarial": 0.25})
+    reward_model.run(asked, tmp_path, resume=False)
+    told = stage(tmp_path)
+    groups = Counter(row.group for row in load_rows(asked.data)[1])
+    cases = [("before", "accuracy", 16), ("after", "accuracy", 16)]
+    cases += [("after", f"accuracy/{group}", count) for group, count in groups.items()]
+    assert len(cases) == 4 and groups.total() == 16
+    for side, name, count in cases:
+        expected = estimate([told[side][name]] * count)
+        assert told[side][f"{name} 95%"] == [expected.low, expected.high]
+    (check,) = (c for c in write_report(tmp_path).checks if c.question.id == "evaluation")
+    better = told["after"]["accuracy"] > told["before"]["accuracy 95%"][1]
+    assert (check.level == "good") is better
 
 
 def test_rows_that_are_all_too_long_are_refused(recipe, tmp_path):

@@ -81,7 +81,7 @@ function detail(group, answer) {
 
 // The answers to the same prompt at its first and its last step.
 function thenAndNow(group) {
-  const occurrences = stepsOf().flatMap(({ step, groups }) => groups.filter((one) => one.problem === group.problem).map((one) => ({ step, group: one })));
+  const occurrences = stepsOf().flatMap(({ step, groups }) => groups.filter((one) => one.problem === group.problem && one.prompt === group.prompt).map((one) => ({ step, group: one })));
   if (occurrences.length < 2) return stepsOf('held_out').length && state.set === 'train' ? el('p', { cls: 'quiet small once', text: 'This prompt occurs once in the sample; held-out prompts occur before and after training.' }) : null;
   const side = (at, name) => el('div', {},
     el('h5', {}, `${name}, step ${at.step} `, el('span', { cls: 'quiet', text: `mean reward ${figure(at.group.mean)}` })),

@@ -29,7 +29,7 @@ def test_a_question_names_a_column_in_braces():
     own = {"path": "q.jsonl", "answer": "a", "verifier": "number"}
     assert SetConfig(question="{q}", **own).question == ("{q}",)
     assert SetConfig(question=["Solve:", "{q}"], **own).question == ("Solve:", "{q}")
-    for forgotten in ("question", ["question"]):
+    for forgotten in ("question", ["question"], "{question", "question}"):
         with pytest.raises(
             ValidationError, match=r"no column in braces.*Did you mean '{question}'"
         ):

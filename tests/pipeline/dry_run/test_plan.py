@@ -11,6 +11,7 @@ from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.preference import PreferenceRecipe
 from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, ZeroRecipe
+from veriloop.pipeline.config.sft import ColdStartRecipe
 from veriloop.pipeline.dry_run.budget import BUCKET_BYTES, shown
 from veriloop.pipeline.dry_run.plan import (
     parameters,
@@ -502,6 +503,21 @@ def test_a_static_cache_stays_until_its_sampler_sleeps(tmp_path):
     assert asleep["- sampler cache"].endswith("during sampling")
 
 
+def test_a_cache_on_a_cpu_is_there_in_the_update_where_the_next_step_is_sampled_meanwhile(tmp_path):
+    sampler = {"engine": "torch", "device": "cpu"}
+    rollout = {"prompts": 6, "per_prompt": 4, "max_tokens": 50}
+    found = [
+        rows(zero(model_at(tmp_path), sampler=sampler, rollout={**rollout, "ahead": ahead}))
+        for ahead in (0, 1)
+    ]
+    assert found[0]["- sampler cache"].endswith("during sampling")
+    assert found[1]["- sampler cache"].endswith("at most")
+    cache = amount(found[1]["- sampler cache"])
+    in_turn, at_once = (amount(one["memory"].removeprefix("at most about ")) for one in found)
+    assert cache == amount(found[0]["- sampler cache"]) > 0
+    assert found[1]["memory"].endswith("during update") and at_once > max(in_turn, cache)
+
+
 def test_a_teacher_and_a_reward_model_are_counted_by_their_own_configs(tmp_path):
     start, other = model_at(tmp_path / "start"), model_at(tmp_path / "other", num_hidden_layers=4)
     larger = 4 * (COUNT + 2 * (9 * 2**20 + 2048)) / 2**20
@@ -619,3 +635,44 @@ def test_so_may_a_template_in_a_file(tmp_path):
     assert "warning" not in rows(zero(rollout=rollout | {"system": "r1"}))
     path.write_text("<think>, then <answer>. {{ prompt }}")
     assert "warning" not in rows(zero(rollout=rollout))
+
+
+def cold_start(start, teacher, prompt=256, **parts):
+    return ColdStartRecipe.model_validate(
+        {
+            "name": "n",
+            "start": str(start),
+            "teacher": str(teacher),
+            "optimizer": {"learning_rate": 1},
+            "collect": {"questions": 8, "max_prompt": prompt},
+            "sampler": {"engine": "torch", "max_batch": 4},
+            "evaluation": {"sources": ["arithmetic"], "problems": 4},
+            "max_tokens": 50,
+            **parts,
+        }
+    )
+
+
+def test_the_cache_of_a_teacher_has_room_for_the_longest_prompt_and_answer(tmp_path):
+    start, teacher = model_at(tmp_path / "start"), model_at(tmp_path / "teacher")
+    told = rows(cold_start(start, teacher, prompt=1000))["- sampler cache"]
+    assert told.endswith("4 sequences of 1,050 tokens at most, during sampling")
+    assert amount(told) == pytest.approx(2 * 4 * 2 * 512 * 1050 * 4 / 2**20, abs=0.06)
+
+
+def test_the_larger_of_teacher_and_evaluated_student_is_counted(tmp_path):
+    start = model_at(tmp_path / "start", num_hidden_layers=8)
+    teacher = model_at(tmp_path / "teacher")
+    student = 2 * 4 * 8 * 512 * 306 * 4 / 2**20
+    told = rows(cold_start(start, teacher))["- sampler cache"]
+    assert amount(told) == pytest.approx(student, abs=0.06)
+    told = rows(cold_start(start, teacher, examine=False))["- sampler cache"]
+    assert amount(told) == pytest.approx(student / 4, abs=0.06)
+
+
+def test_a_plan_without_a_teachers_config_says_so(tmp_path):
+    told = rows(cold_start(model_at(tmp_path), "nowhere"))
+    assert told["memory"].endswith("without nowhere, whose config.json is not found")
+    assert told["- sampler cache"].endswith("4 sequences of 306 tokens at most, during sampling")
+    told = rows(cold_start(tmp_path, "nowhere", examine=False))
+    assert "- sampler cache" not in told

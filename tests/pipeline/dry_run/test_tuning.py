@@ -105,3 +105,24 @@ def test_adapters_leave_the_weights_alone_to_be_held():
     trainer = recipe.trainer.model_copy(update={"lora": LoraConfig(rank=4)})
     told = lines(recipe.model_copy(update={"trainer": trainer}))
     assert told["- weights"].startswith("2.3 MiB") and told["- gradients"].startswith("0.1 MiB")
+
+
+def test_what_distillation_asks_on_held_out_problems_is_told():
+    asked = "30 held-out problems x (2 samples + 1 greedy) at both ends"
+    evaluation = {"problems": 30, "samples": 2}
+    offline = {"method": "logits", "data": {"source": "nowhere.jsonl", "held_out": 4}}
+    assert rows(**offline, evaluation=evaluation)["evaluation"] == asked
+    assert "evaluation" not in rows(**offline, examine=False)
+    between = {"every": 5, "during": 10}
+    told = rows(method="on_policy", steps=20, evaluation=evaluation | between)
+    assert told["evaluation"] == f"{asked}, 10 x 1 sample every 5 steps between, 3 times"
+
+
+def test_a_preference_stage_that_samples_problems_tells_what_it_asks():
+    asked = "256 held-out problems x (4 samples + 1 greedy) at both ends"
+    recipe = read("tiny/online_dpo")
+    assert recipe.problems and lines(recipe)["evaluation"] == asked
+    offline = recipe.model_copy(
+        update={"problems": {}, "schedule": type(recipe.schedule)(name="offline")}
+    )
+    assert "evaluation" not in lines(offline)

@@ -37,13 +37,17 @@ def several(run):
 
 @pytest.fixture
 def evaluated(run, answer):
-    """Function: a run whose held-out responses before and after are (problem, text, right)."""
+    """Function: a run whose held-out responses before and after are (problem, text, right), and
+    perhaps another prompt than the usual one."""
 
     def build(before, after):
         folder = run(steps=1, before=LOW, after=HIGH)
         for step, rows in ((0, before), (1, after)):
             (folder / f"zero/evaluated/step_{step:06}.parquet").unlink()
-            graded = [answer(text, problem=p, right=right) for p, text, right in rows]
+            graded = [
+                answer(text, problem=p, right=right, prompt="".join(prompt) or "What is 1+1?")
+                for p, text, right, *prompt in rows
+            ]
             StageRecord(folder / "zero", tensorboard=False).write_evaluated(step, graded)
         return read_run(folder)
 
@@ -68,6 +72,22 @@ def test_the_line_says_where_the_last_evaluation_asked_something_else(several):
         "after again (asked gsm8k, math500 at temperature 1.0, 96 tokens, then gsm8k, math500 at "
         "temperature 0.7, 96 tokens); 2 stages"
     ) in outcome.line(read_run(folder))
+
+
+def test_the_line_says_where_a_resumed_stage_asked_other_problems(several):
+    """The recipe on record is the one that it was resumed with."""
+    folder = several(("zero", LOW | {"problems_hash": "a"}, HIGH | {"problems_hash": "b"}, {}))
+    told = json.loads((folder / "run.json").read_text())
+    evaluation = {"sources": ["programs"], "temperature": 1.0}
+    told["stages"][0]["inputs"]["recipe"] |= {"evaluation": evaluation, "max_tokens": 96}
+    (folder / "run.json").write_text(json.dumps(told))
+    assert (
+        "after zero (asked other problems at temperature 1.0, 96 tokens, then programs at "
+        "temperature 1.0, 96 tokens)"
+    ) in outcome.line(read_run(folder))
+    told["stages"][0]["before"]["problems_hash"] = "b"
+    (folder / "run.json").write_text(json.dumps(told))
+    assert "asked" not in outcome.line(read_run(folder))
 
 
 def test_a_run_that_only_distils_ends_with_its_student(several):
@@ -123,6 +143,15 @@ def test_the_shortest_right_response_to_an_unsolved_problem_is_shown(evaluated):
     assert pair is not None
     assert (pair.before["response"], pair.after["response"]) == ("no", "r")
     assert (pair.first, pair.last) == ("zero", "zero")
+
+
+def test_problems_of_two_sources_with_one_id_are_told_apart(evaluated):
+    before = [("a", "one", False, "one?"), ("a", "two", True, "two?")]
+    after = [("a", "uno", True, "one?"), ("a", "d", True, "two?"), ("a", "t", True, "three?")]
+    pair = outcome.contrast(evaluated(before, after))
+    assert pair is not None
+    assert (pair.before["response"], pair.after["response"]) == ("one", "uno")
+    assert pair.before["prompt"] == pair.after["prompt"] == "one?"
 
 
 def test_equally_short_responses_are_chosen_by_problem(evaluated):

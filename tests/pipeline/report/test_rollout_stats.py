@@ -6,7 +6,8 @@ import pytest
 
 from veriloop.pipeline.report import plots as pictures
 from veriloop.pipeline.report.reward_hacks import ALARMS, LENGTH
-from veriloop.pipeline.report.rollout_stats import outcome, select_rows
+from veriloop.pipeline.report.rollout_stats import Group, outcome, select_rows
+from veriloop.pipeline.report.sample import most_repeated
 from veriloop.verifiers.verdict import Verdict
 
 
@@ -86,6 +87,19 @@ def test_a_heat_map_follows_prompts_that_come_again(run, scanned, answer):
     assert heat["rows"] == ["p/3", "p/2", "p/1", "p/0"]  # the hardest on top
     assert heat["mean"] == [[1, 1, 1], [1, 1, 2], [1, 2, 2], [2, 2, 2]]
     assert heat["index"][0] == [3, 3, 3]
+
+
+def test_a_heat_map_tells_prompts_of_two_sources_with_one_id_apart():
+    means = {"easy": 2.0, "hard": 1.0}
+    groups = [
+        Group(step=step, index=i, problem=f"q/{i % 2}", source=source, rows=(0,),
+              mean=means[source], spread=0.0, errors=0)
+        for step in (1, 2) for i, source in enumerate(("easy", "easy", "hard", "hard"))
+    ]  # fmt: skip
+    heat = pictures.heat_map(groups)
+    assert heat["kind"] == "prompts" and heat["rows"] == ["q/0", "q/1"] * 2
+    assert heat["mean"] == [[1, 1], [1, 1], [2, 2], [2, 2]]
+    assert most_repeated(groups[:2] + groups[6:], 3) == set()
 
 
 def test_a_heat_map_of_fresh_prompts_ranks_them(run, scanned, answer):

@@ -163,6 +163,25 @@ def test_a_stage_is_better_where_it_leaves_the_interval(stage):
     assert level(rules.evaluation, stage()) is None
 
 
+@pytest.mark.parametrize(
+    ("key", "values", "said"),
+    [
+        ("problems_hash", ("a", "b"), "unknown"),
+        ("temperature", (1.0, 0.2), "unknown"),
+        ("problems_hash", ("a", "a"), "good"),
+        ("temperature", (1.0, 1.0), "good"),
+        ("temperature", (None, 0.2), "good"),  # of a record without it
+    ],
+)
+def test_evaluations_that_asked_otherwise_are_not_compared(stage, key, values, said):
+    before = {"pass@1": 0.5, "pass@1 95%": [0.45, 0.55], key: values[0]}
+    told = rules.evaluation(stage(before=before, after={"pass@1": 0.9, key: values[1]}), NONE)
+    assert told.level == said
+    assert told.number.startswith("pass@1 0.500 → 0.900")
+    differs = {"problems_hash": ", of other problems", "temperature": ", of another temperature"}
+    assert told.number.endswith(differs[key]) is (said == "unknown")
+
+
 def test_the_worst_stage_decides_but_for_what_is_mended_later(stage):
     good = stage(reward=RISING, after={"language": 0.95}, kind="sft")
     bad = stage(reward=RISING[::-1], after={"language": 0.5}, kind="reasoning_rl")

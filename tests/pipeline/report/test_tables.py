@@ -41,6 +41,15 @@ def test_groups_without_a_gradient_are_a_line_beside_those_all_right_and_all_wro
     assert chart["style"] == "lines"
 
 
+@pytest.mark.parametrize("name", ["accuracy", "rewards/accuracies"])
+def test_preferences_have_their_chart_whether_a_reward_model_or_a_policy_learns_them(stage, name):
+    told = stage(kind="preference", **{name: [0.5, 0.75]})
+    drawn = curves(told, RolloutStats())
+    assert [group["name"] for group in drawn["groups"]] == ["Policy"]
+    [series] = charts(drawn)["preference"]["series"]
+    assert (series["label"], series["y"]) == ("training", [0.5, 0.75])
+
+
 def test_a_metric_that_some_steps_lack_has_gaps(stage):
     told = replace(stage(), metrics=[{"step": 1, "loss": 1.0}, {"step": 2, "eval_loss": 2.0}])
     series = charts(curves(told, RolloutStats()))["loss"]["series"]
@@ -150,6 +159,16 @@ def test_rows_that_were_only_read_are_reported_too(stage):
     assert identity_facts.rows_of(told) is None
     told.entry["outputs"] = {"rows": 90, "too_long": 6, "held_out": 4}
     assert identity_facts.rows_of(told) == (100, 90, {"too long": 6, "held out": 4})
+
+
+def test_a_stage_that_samples_its_pairs_has_no_rows(stage):
+    """Its rows are held out, which is no share of anything that it learns from."""
+    counts = {"examples": 0, "held_out": 16, "too_long": 0}
+    told = stage(reward=[1.0, 2.0])
+    told = replace(told, entry={**told.entry, "outputs": counts})
+    assert identity_facts.rows_of(told) is None
+    offline = replace(told, metrics=[{"step": 1, "loss": 1.0}])
+    assert identity_facts.rows_of(offline) == (16, 0, {"held out": 16})
 
 
 def test_a_recipe_is_compared_with_the_shipped_one(run):

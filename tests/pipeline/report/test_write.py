@@ -274,6 +274,19 @@ def test_runs_that_asked_other_problems_or_were_judged_otherwise_are_not_compare
     assert cells == ["0.5", *expected]
 
 
+def test_runs_that_asked_at_another_temperature_are_compared_by_greedy_answers_alone(run):
+    measured = {**passed(0.5), "greedy": 0.6, "greedy 95%": [0.55, 0.65], "problems_hash": "a"}
+    folders = [
+        run(f"at-{degree}", after={**measured, "temperature": degree}, steps=2)
+        for degree in (1.0, 0.6)
+    ]
+    write_report(*folders)
+    html = (folders[0] / "report.html").read_text(encoding="utf-8")
+    compared = html[html.index('<section id="comparison"') :]
+    cells = re.findall(r"<td[^>]*>([^<]*)</td>", compared[: compared.index("</table>")])
+    assert cells == ["0.5", "0.5", "another temperature", "0.6", "0.6", "overlap"]
+
+
 def test_runs_of_one_name_are_named_by_their_folders_and_none_is_given_twice(run, tmp_path):
     folders = [run(name, steps=1) for name in ("a/demo", "b/demo", "c")]
     assert [one.name for one in read_runs(folders)] == [

@@ -167,6 +167,7 @@ def test_sizes_are_read_as_people_write_them(size, count):
     [
         (("--model-size", "big"), "no number of parameters; such as 7B"),
         (("--model-size=-3B",), "no number of parameters"),
+        (("--model-size", "1e400"), "no number of parameters"),  # an infinite float
         (("--dtype", "bf61"), "no dtype 'bf61'. Did you mean 'bf16'?"),
         (("--optimizer", "adam"), "no optimizer 'adam'. Did you mean 'adamw'?"),
         (("--describe", "grop"), "no algorithm 'grop'. Did you mean 'grpo'?"),

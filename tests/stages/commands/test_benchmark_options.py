@@ -88,6 +88,18 @@ def test_what_cannot_be_asked_is_refused_by_its_flag(plan, flags, told):
         plan(**flags)
 
 
+def test_a_file_whose_columns_are_unknown_is_to_be_exported_first(plan, tmp_path):
+    """Columns cannot be named here."""
+    path = tmp_path / "own.jsonl"
+    path.write_text('{"task": "1+1?", "right": "2"}\n')
+    with pytest.raises(RecipeError) as refused:
+        plan(set=(f"mine={path}",))
+    said = str(refused.value)
+    assert said.startswith(f"--set mine={path}: mine: none of its columns (task, right) holds")
+    assert f"as in gsm8k={path}, or export it first" in said
+    assert f"veriloop data export {path} --question" in said and "or the columns" not in said
+
+
 def test_answers_lie_together_exactly_where_nothing_that_they_hang_on_differs(plan, tmp_path):
     def place(weights="w", **flags):
         file = str(tmp_path / "3.jsonl")

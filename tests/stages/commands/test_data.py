@@ -69,6 +69,16 @@ def test_a_file_is_read_as_the_set_it_is_of_or_by_columns_that_are_given(gsm8k, 
     assert 'rows/train/0  math_answer\nQ: Two?\nreference: {"answer": "2"}' in shown
 
 
+def test_an_exam_whose_columns_are_unknown_is_to_be_exported_first(gsm8k, tmp_path, capsys):
+    exam = tmp_path / "exam.jsonl"
+    exam.write_text('{"task": "1+1?", "right": "2"}\n')
+    words = ["data", "decontaminate", "gsm8k", "--path", gsm8k(("Two?", 2)), "--against", str(exam)]
+    assert main(words) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "--against exam.jsonl: none of its columns (task, right) holds a veriloop label" in said
+    assert f"veriloop data export {exam} --question" in said and "or the columns" not in said
+
+
 def test_rows_to_learn_are_shown_too(tmp_path, capsys):
     path = tmp_path / "hh.jsonl"
     row = {key: f"\n\nHuman: Hi\n\nAssistant: {key}" for key in ("chosen", "rejected")}

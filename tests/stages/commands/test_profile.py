@@ -5,7 +5,9 @@ import json
 import pytest
 import yaml
 
+from veriloop.pipeline.config.rl import ZeroRecipe
 from veriloop.stages.cli import main
+from veriloop.stages.commands import profile
 
 RECIPE = {
     "stage": "zero",
@@ -46,6 +48,32 @@ def test_a_step_is_shown_by_parts_with_the_floor_of_its_update(
     update = sum(row["time/update"] for row in found["steps"]) / 2
     assert f"{update / floor['seconds']:.1f} times the products of its linear layers" in said
     assert not (tmp_path / "outputs").exists()
+
+
+@pytest.mark.parametrize(
+    ("missing", "asked", "told"),
+    [(0.0, 4.0, 4), (3.0, 13.0, 1), (4.0, 16.0, 16)],  # of four groups; without any: of all asked
+)
+def test_tokens_are_those_of_the_answers_that_were_learned_from(missing, asked, told):
+    recipe = ZeroRecipe.model_validate(
+        RECIPE | {"start": "here", "rollout": {**RECIPE["rollout"], "prompts": 4}}
+    )
+    row = {"completions/mean_length": 10.0, "groups_missing": missing, "questions": asked}
+    written = 10.0 * told * 4
+    assert profile._written(recipe, row) == written
+    scored = profile._scored_positions(
+        recipe, [row | {"frac_tokens_scored": 0.5, "num_tokens": written + told * 4 * 6}]
+    )
+    assert (scored.answers, scored.prompts) == (written / 2, told * 6 / 2)  # shared prompts
+
+
+@pytest.mark.slow
+def test_a_profile_of_steps_that_learn_nothing_has_no_floor(recipe, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    flags = ["--algorithm.preset", "dapo", "--rollout.max-tokens", "1", "--reward.overlong", "0"]
+    assert main(["profile", recipe, "--turns", "1", *flags]) == 0
+    last = capsys.readouterr().out.rstrip().splitlines()[-1]
+    assert last.startswith("its update: ") and last.endswith(" s, no answer was trained on")
 
 
 def test_what_is_no_reinforcement_learning_is_refused_and_so_is_no_step(recipe, capsys):

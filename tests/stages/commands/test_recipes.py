@@ -67,6 +67,13 @@ def test_validate_checks_every_file_and_tells_all_that_is_wrong(tmp_path, capsys
         assert part in str(told.value)
 
 
+def test_a_file_that_is_no_text_is_not_shown(tmp_path, capsys):
+    path = tmp_path / "latin.yaml"
+    path.write_bytes("# caf\u00e9\n".encode("latin-1"))
+    assert main(["recipes", "show", str(path)]) == 2
+    assert f"{path} is no text in UTF-8" in " ".join(capsys.readouterr().err.split())
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [

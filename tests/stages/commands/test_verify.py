@@ -147,6 +147,8 @@ def test_an_item_that_dies_is_an_error_with_its_components(lines, capsys):
         ('{"response": "x", "gold": 1, "verifier": 3}', 'line 2: needs a "verifier"'),
         ('{"response": "x", "gold": 1, "expected": {}}', 'line 2: "expected" must be a score,'),
         ('{"response": "x", "gold": 1, "expected": [1]}', 'line 2: "expected" must be a score,'),
+        ('{"response": "x", "gold": 1, "expected": [1, 0]}', "[lowest, highest]"),
+        ('{"response": "x", "gold": 1, "expected": NaN}', 'line 2: "expected" must be a score,'),
         ('{"response": "x"}', 'line 2: needs "gold", or "reference" as an object like {\'value\''),
     ],
 )
