@@ -35,6 +35,7 @@ def server_arguments(
     words += ["--max-model-len", str(max_length), "--max-num-seqs", str(config.max_batch)]
     words += ["--kv-cache-memory-bytes", str(int(config.cache_gib * 2**30))]
     words += ["--worker-extension-cls", EXTENSION]
+    words += ["--disable-uvicorn-access-log"]  # a line for each response
     if gpus > 1:
         words += ["--tensor-parallel-size", str(gpus)]
     if not gpus:

@@ -317,6 +317,7 @@ def test_the_arguments_of_a_server_follow_from_the_recipe():
     assert (pairs["--max-model-len"], pairs["--max-num-seqs"]) == ("96", "8")
     assert pairs["--kv-cache-memory-bytes"] == str(2**29)
     assert pairs["--tensor-parallel-size"] == "2" and "--enforce-eager" in words
+    assert "--disable-uvicorn-access-log" in words  # or a log grows by a line for each response
     assert not {"--no-enable-chunked-prefill", "--block-size"} & {*words}
     on_cpu = server_arguments(config, "start", max_length=20_000, gpus=0)
     pairs = dict(itertools.pairwise(on_cpu))
