@@ -51,10 +51,10 @@ class Limits:
 def _check(name: str, value: Any, kind: type) -> None:
     """Raise ValueError for a limit of another kind, below its least value or out of range."""
     least = 0 if name == "processes" else 1e-9
-    if isinstance(value, Real) and not value >= least:
-        raise ValueError(f"Limits.{name} must be positive, got {value}")
     if not isinstance(value, kind):
         what = "an integer" if kind is Integral else "a number"
         raise ValueError(f"Limits.{name} must be {what}, got {value!r}")
+    if not value >= least:
+        raise ValueError(f"Limits.{name} must be positive, got {value}")
     if value > _MOST:
         raise ValueError(f"Limits.{name} must be at most {_MOST}, got {value}")

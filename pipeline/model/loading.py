@@ -54,9 +54,9 @@ def _generation_config() -> Any:
     from transformers import GenerationConfig
 
     class StoredGenerationConfig(GenerationConfig):
-        def validate(self, strict: bool = False, **options: Any) -> None:
+        def validate(self, strict: bool = False, *more: Any, **options: Any) -> None:
             if not strict:  # to save it
-                super().validate(**options)
+                super().validate(strict, *more, **options)
 
     return StoredGenerationConfig
 

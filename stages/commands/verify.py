@@ -191,11 +191,12 @@ def _reference(record: Mapping[str, Any], verifier: Verifier | None) -> Mapping[
 
 
 def _expected(record: Mapping[str, Any]) -> Any:
-    expected = record.get("expected", _NOTHING)
+    expected: Any = record.get("expected", _NOTHING)
+    bounds: list[Any] = []
     if isinstance(expected, list):
-        bounds = expected if len(expected) == 2 else [None]
-    else:
-        bounds = [] if expected in (None, _NOTHING) or isinstance(expected, str) else [expected]
+        bounds = expected if len(expected) == 2 else [""]  # no score
+    elif expected not in (None, _NOTHING) and not isinstance(expected, str):
+        bounds = [expected]
     numbers = all(isinstance(bound, int | float) for bound in bounds)
     if not numbers or (bounds and not bounds[0] <= bounds[-1]):  # NaN agrees with nothing
         allowed = "a score, [lowest, highest], the text of the answer, or null for no answer"

@@ -16,7 +16,7 @@ NO_BOUNDS = ("processes", "counted")
 @pytest.mark.parametrize(
     "name", [field.name for field in dataclasses.fields(Limits) if field.name not in NO_BOUNDS]
 )
-@pytest.mark.parametrize("value", [0, -1, float("nan")])
+@pytest.mark.parametrize("value", [0, -1])
 def test_every_bound_must_be_positive(name, value):
     with pytest.raises(ValueError, match=f"Limits.{name} must be positive, got {value}"):
         Limits(**{name: value})
@@ -30,6 +30,8 @@ def test_every_bound_must_be_positive(name, value):
         ({"disk_mb": "32"}, "Limits.disk_mb must be an integer, got '32'"),
         ({"inodes": None}, "Limits.inodes must be an integer, got None"),
         ({"cpu_s": None}, "Limits.cpu_s must be a number, got None"),
+        ({"memory_mb": float("nan")}, "Limits.memory_mb must be an integer, got nan"),
+        ({"cpu_s": float("nan")}, "Limits.cpu_s must be positive, got nan"),
         ({"wall_s": "9"}, "Limits.wall_s must be a number, got '9'"),
         ({"wall_s": float("inf")}, "Limits.wall_s must be at most 2147483647, got inf"),
         ({"memory_mb": 1 << 60}, "Limits.memory_mb must be at most 2147483647"),

@@ -120,7 +120,7 @@ class CodeReference:
         values["limits"] = _limits(values)
         if not values.get("checker"):  # a checker may read anything
             for test in values["tests"]:
-                if isinstance(getattr(test, "invocation", None), Stdin):
+                if isinstance(test, DataTest) and isinstance(test.invocation, Stdin):
                     _check_kind("expected_stdout", test.expected, str, "a string")
         for key in ("preload", "names"):
             values[key] = tuple(values.get(key) or ())
