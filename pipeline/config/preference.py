@@ -274,6 +274,13 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
             raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
         if self.loss.name == "kto" and self.batch < 2:
             raise ValueError("batch=1: KTO's reference point needs an answer to another prompt")
+        read = ("held_out",) if self.schedule.samples else ("rows", "held_out")
+        for name in read if self.loss.name == "kto" else ():
+            if getattr(self.data, name) == 1:
+                raise ValueError(
+                    f"data.{name}=1: KTO's reference point needs an answer to another prompt; set "
+                    "at least 2"
+                )
         return self
 
     def _unsuited_data(self) -> str:

@@ -66,6 +66,16 @@ def test_losses_and_schedules_get_generated_data_that_they_can_learn_from():
             assert loss != "two_d_dpo" or all(row.chosen_segments for row in rows)
 
 
+@pytest.mark.parametrize("name", ["rows", "held_out"])
+def test_kto_has_answers_to_another_prompt_in_all_that_it_reads(name):
+    data = {"source": "arithmetic", "rows": 8, "held_out": 8, name: 1}
+    assert f"data.{name}=1: KTO's reference point needs" in refused(data=data, loss={"name": "kto"})
+    recipe(data=data, loss={"name": "dpo"})
+    sampled = {"schedule": {"name": "online", "rounds": 2}, "problems": {"arithmetic": 1.0}}
+    if name == "rows":  # of which none is trained on
+        recipe(data=data, loss={"name": "kto"}, **sampled)
+
+
 def test_generated_general_preferences_are_no_rankings():
     values = {"name": "n", "start": "nowhere", "optimizer": OPTIMIZER, "kind": "ranked"}
     RewardModelRecipe.model_validate(values | {"data": {"source": "arithmetic", "rows": 8}})
