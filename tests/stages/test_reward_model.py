@@ -192,10 +192,17 @@ def test_an_accuracy_has_the_interval_of_its_held_out_rows(recipe, tmp_path, sta
     assert (check.level == "good") is better
 
 
-def test_rows_that_are_all_too_long_are_refused(recipe, tmp_path):
+@pytest.mark.parametrize(
+    ("loss", "said"), [("pairwise", "8 of 8 rows"), ("pointwise", "16 of 16 answers")]
+)
+def test_rows_that_are_all_too_long_are_refused_and_answers_are_not_called_rows(
+    recipe, tmp_path, capsys, loss, said
+):
     data = {"rows": 8, "held_out": 4, "max_completion": 1}
-    with pytest.raises(RecipeError, match=r"every row exceeds \(256, 1\) tokens"):
-        reward_model.run(recipe(data=data), tmp_path, resume=False)
+    bounds = r"exceeds data\.max_prompt=256 or data\.max_completion=1 tokens"
+    with pytest.raises(RecipeError, match=rf"every (row|answer) {bounds}"):
+        reward_model.run(recipe(data=data, loss=loss), tmp_path, resume=False)
+    assert f"data: {said} exceed data.max_prompt=256 or" in capsys.readouterr().out
 
 
 def labelled_file(path, count):
