@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification
 
 from veriloop.data import arithmetic_preferences
 from veriloop.pipeline.config.preference import RewardModelRecipe
-from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.errors import NonFiniteError, RecipeError, StageError, Stopped
 from veriloop.pipeline.evaluation.statistics import estimate
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.model.scalar_head import ZERO_POINT, ScalarHead
@@ -190,6 +190,15 @@ def test_an_accuracy_has_the_interval_of_its_held_out_rows(recipe, tmp_path, sta
     (check,) = (c for c in write_report(tmp_path).checks if c.question.id == "evaluation")
     better = told["after"]["accuracy"] > told["before"]["accuracy 95%"][1]
     assert (check.level == "good") is better
+
+
+def test_a_reward_model_that_diverges_in_its_last_step_fails_with_what_is_not_finite(
+    recipe, tmp_path, stage
+):
+    asked = recipe(data={"rows": 8, "held_out": 4}, batch=8, optimizer={"learning_rate": 1e30})
+    with pytest.raises(NonFiniteError, match=r"finite numbers: stages\.0\..* is (nan|inf)"):
+        reward_model.run(asked, tmp_path, resume=False)
+    assert stage(tmp_path)["status"] == "failed"
 
 
 @pytest.mark.parametrize(
