@@ -187,6 +187,8 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
     late = rollout.ahead * depth  # those of the steps that a rollout is begun before
     tries = 1 + algorithm.dynamic_sampling
     prompts = recipe.steps * rollout.prompts
+    # no step is taken on a mini-batch of which all answers are left out
+    fewer = tries > 1 or algorithm.truncated == "mask"
     replaced = f"; up to {tries} times as many sampled, with dynamic_sampling" * (tries > 1)
     return [
         ("rollouts a step", f"{counted(rollout.prompts, 'prompt')} x "
@@ -198,7 +200,8 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
                              "last mini-batch"
                              + f", {late} of them as rollout.ahead={rollout.ahead}" * (late > 0)),
         ("whole run", f"{counted(recipe.steps, 'step')} = {recipe.steps * rollouts:,} rollouts, "
-                      f"{counted(prompts, 'prompt')}, {counted(updates, 'optimizer step')}"
+                      f"{counted(prompts, 'prompt')}, {'at most ' * fewer}"
+                      f"{counted(updates, 'optimizer step')}"
                       f"{replaced}"),
         ("tokens", f"at most {tries * rollouts * rollout.max_tokens:,} sampled a step, "
                    f"{tries * recipe.steps * rollouts * rollout.max_tokens:,} in all"),
