@@ -13,7 +13,8 @@ class StageError(RuntimeError):
 
 
 class NonFiniteError(StageError, FloatingPointError):
-    """A loss, gradient, reward or log-prob is NaN or infinite; the step was not taken."""
+    """A loss, gradient, reward or log-prob is NaN or infinite, and the step was not taken; or a
+    metric after one is."""
 
 
 class Stopped(Exception):  # noqa: N818 - not an error: the user asked

@@ -36,7 +36,7 @@ from veriloop.pipeline.config.registry import STAGES, Recipe
 from veriloop.pipeline.config.rl import PreferenceRLRecipe, RLRecipe
 from veriloop.pipeline.config.sections import Ranked, require_plugins
 from veriloop.pipeline.dry_run.inputs import require_data, require_files, require_local_questions
-from veriloop.pipeline.dry_run.plan import plan, require_memory_of
+from veriloop.pipeline.dry_run.plan import plan, require_memory_of, require_top_k
 from veriloop.pipeline.dry_run.positions import require_positions
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
@@ -183,6 +183,7 @@ def command(words: Sequence[str]) -> int:
     require_start(options.recipe)
     require_positions(options.recipe)
     require_memory_of(options.recipe)
+    require_top_k(options.recipe)
     require_installed(getattr(options.recipe, "trackers", ()))
     with activity("looking up the data sets"):
         require_data(options.recipe)
@@ -329,18 +330,18 @@ def _check_recorded(path: Path, recipe: Recipe) -> None:
 def refusals(recipe: Recipe, taken: Collection[str] | None = None) -> list[str]:
     """Why a run of the recipe would be refused before it starts, on any machine.
 
-    Of a stage of a whole run, the settings in `taken` come from earlier stages, and memory is left
-    to `memory_refusals`, which knows their models. Nothing is downloaded but a config.json.
+    Of a stage of a whole run, the settings in `taken` come from earlier stages, and what depends on
+    models is left to `model_refusals`, which knows theirs. Nothing is downloaded but a config.json.
     """
     reasons: list[str] = []
-    memory = [lambda: require_memory_of(recipe)] if taken is None else []
+    models = [require_memory_of, require_top_k] if taken is None else []
     taken = taken or ()
     checks = [lambda: require_files(recipe, taken), lambda: require_local_questions(recipe)]
     checks += [lambda: require_installed(getattr(recipe, "trackers", ()))]
     for key, name, hint in checkpoints_of(recipe):
         if key not in taken:
             checks += [partial(_require, require_config, name, key, hint)]
-    for check in (*checks, *memory):
+    for check in (*checks, *(partial(require, recipe) for require in models)):
         try:
             check()
         except RecipeError as reason:

@@ -109,15 +109,19 @@ def _examples(
     """Training and held-out rows as ids, and counts of them for run.json: rankings, or single
     answers for `loss: pointwise`."""
     limits = (recipe.data.max_prompt, recipe.data.max_completion)
-    encoded = pointwise.encode_answers if recipe.loss == "pointwise" else encode_rankings
+    bounds = f"data.max_prompt={limits[0]} or data.max_completion={limits[1]} tokens"
+    single = recipe.loss == "pointwise"  # a row of a pair has two
+    unit = "answer" if single else "row"
+    encoded = pointwise.encode_answers if single else encode_rankings
     examples: list[list[Any]] = []
     too_long = 0
     for rows in splits:
         rankings, dropped = encoded(rows, tokenizer, ends, limits)
         if dropped:
-            print(f"data: {dropped} of {len(rows)} rows exceed {limits} tokens; left out")
+            found = dropped + len(rankings)
+            print(f"data: {dropped} of {found} {unit}s exceed {bounds}; left out")
         if not rankings:
-            raise RecipeError(f"data: every row exceeds {limits} tokens (prompt, completion)")
+            raise RecipeError(f"data: every {unit} exceeds {bounds}")
         examples.append(rankings)
         too_long += dropped
     train, held_out = examples

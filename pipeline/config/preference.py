@@ -263,6 +263,8 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 f"two_d_dpo needs scored segments, which the samples of {self.schedule.name!r} do "
                 "not have; use offline or curriculum"
             )
+        if problem := self._unsuited_data():
+            raise ValueError(problem)
         if self.rollout.ahead:
             raise ValueError(
                 f"rollout.ahead={self.rollout.ahead}: a round samples after the update before it; "
@@ -272,7 +274,32 @@ class PreferenceRecipe(Ranked, AsksQuestions, Judged, Pushed):
             raise ValueError("rollout.per_prompt=1 leaves nothing to compare; set at least 2")
         if self.loss.name == "kto" and self.batch < 2:
             raise ValueError("batch=1: KTO's reference point needs an answer to another prompt")
+        read = ("held_out",) if self.schedule.samples else ("rows", "held_out")
+        for name in read if self.loss.name == "kto" else ():
+            if getattr(self.data, name) == 1:
+                raise ValueError(
+                    f"data.{name}=1: KTO's reference point needs an answer to another prompt; set "
+                    "at least 2"
+                )
         return self
+
+    def _unsuited_data(self) -> str:
+        """Why loss or schedule cannot learn from generated data; "" if they can."""
+        source, curriculum = self.data.source, self.schedule.name == "curriculum"
+        if source == "general" and curriculum:
+            return (
+                "schedule.name=curriculum with data.source=general: generated general pairs have "
+                "no scores to order them by; set another schedule, or data.source: arithmetic or a "
+                "file"
+            )
+        segmented = source == "arithmetic" and not curriculum
+        if self.loss.name == "two_d_dpo" and source in ("arithmetic", "general") and not segmented:
+            return (
+                f"loss.name=two_d_dpo with data.source={source} and schedule.name="
+                f"{self.schedule.name}: only generated arithmetic pairs of schedule offline have "
+                "scored segments; set these, or name a file"
+            )
+        return ""
 
 
 class CollectPreferencesRecipe(HasSources, Judged):
@@ -375,6 +402,15 @@ class RewardModelRecipe(Ranked, Pushed):
             raise ValueError(
                 f"trainer.lora.rank={self.trainer.lora.rank}: adapters would leave the head of the "
                 "reward model untrained; set 0"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _rankings_are_generated(self) -> Self:
+        if self.kind == "ranked" and self.data.source == "general":
+            raise ValueError(
+                "kind=ranked with data.source=general: generated general preferences are pairs; "
+                "set kind: pairs, or data.source: arithmetic or a file"
             )
         return self
 

@@ -296,6 +296,11 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
                 "group that is sampled again has no other to take its rewards from; set "
                 "dynamic_sampling: 0"
             )
+        if control == "shuffled_groups" and self.rollout.prompts < 2:
+            raise ValueError(
+                "reward.control=shuffled_groups with rollout.prompts=1: a single group has no "
+                "other to take its rewards from; set at least 2"
+            )
         if control != "none" and self.algorithm.advantage == "process":
             raise ValueError(
                 f"reward.control={control} with algorithm.advantage=process: the control replaces "

@@ -137,15 +137,33 @@ def require_memory_of(recipe: Recipe, known: Mapping[str, Shape] = {}) -> None:
         require_memory(recipe, lambda name: known[name] if name in known else shape_at(name))
 
 
-def memory_refusals(everything: Sequence[Step], todo: Collection[Step]) -> list[str]:
-    """What `require_memory_of` says of each stage of a run that is in `todo`."""
+def require_top_k(recipe: Recipe, known: Mapping[str, Shape] = {}) -> None:
+    """Raise RecipeError if as many ids of each distribution of the teacher are to be stored as the
+    student has, or more. A student without a config.json on this machine has no known number.
+
+    `known` is that of `plan`.
+    """
+    if not isinstance(recipe, DistillRecipe) or not recipe.teacher or recipe.method == "on_policy":
+        return
+    start = recipe.start
+    shape = known[start] if start in known else shape_at(start)
+    if shape is not None and recipe.top_k >= shape.vocabulary:
+        raise RecipeError(
+            f"top_k={recipe.top_k}: the student has {shape.vocabulary} ids; at most "
+            f"{shape.vocabulary - 1}"
+        )
+
+
+def model_refusals(everything: Sequence[Step], todo: Collection[Step]) -> list[str]:
+    """What `require_memory_of` and `require_top_k` say of each stage of a run that is in `todo`."""
     known = _shapes(everything)
     reasons: list[str] = []
     for step in todo:
-        try:
-            require_memory_of(step.recipe, known)
-        except RecipeError as reason:
-            reasons.append(f"stage {step.name}: {reason}")
+        for require in (require_memory_of, require_top_k):
+            try:
+                require(step.recipe, known)
+            except RecipeError as reason:
+                reasons.append(f"stage {step.name}: {reason}")
     return reasons
 
 
@@ -169,6 +187,8 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
     late = rollout.ahead * depth  # those of the steps that a rollout is begun before
     tries = 1 + algorithm.dynamic_sampling
     prompts = recipe.steps * rollout.prompts
+    # no step is taken on a mini-batch of which all answers are left out
+    fewer = tries > 1 or algorithm.truncated == "mask"
     replaced = f"; up to {tries} times as many sampled, with dynamic_sampling" * (tries > 1)
     return [
         ("rollouts a step", f"{counted(rollout.prompts, 'prompt')} x "
@@ -180,7 +200,8 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
                              "last mini-batch"
                              + f", {late} of them as rollout.ahead={rollout.ahead}" * (late > 0)),
         ("whole run", f"{counted(recipe.steps, 'step')} = {recipe.steps * rollouts:,} rollouts, "
-                      f"{counted(prompts, 'prompt')}, {counted(updates, 'optimizer step')}"
+                      f"{counted(prompts, 'prompt')}, {'at most ' * fewer}"
+                      f"{counted(updates, 'optimizer step')}"
                       f"{replaced}"),
         ("tokens", f"at most {tries * rollouts * rollout.max_tokens:,} sampled a step, "
                    f"{tries * recipe.steps * rollouts * rollout.max_tokens:,} in all"),

@@ -15,7 +15,12 @@ import torch
 
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.model.policy import load_policy, load_tokenizer, saved_weights
+from veriloop.pipeline.model.policy import (
+    load_policy,
+    load_tokenizer,
+    policy_weights,
+    saved_weights,
+)
 from veriloop.pipeline.model.prepare import prepare
 from veriloop.pipeline.rl import metrics
 from veriloop.pipeline.rl.learner import PolicyLearner, turn_random
@@ -101,6 +106,7 @@ class Replay:
     ) -> None:
         """`step_scores` are asked where the recorded run has none and `recipe` needs them."""
         self.recipe, self.same = recipe, recipe == recorded
+        self.same_adapters = recipe.trainer.lora == recorded.trainer.lora
         torch.manual_seed(recipe.seed)
         self.policy = prepare(load_policy(start), recipe.trainer)
         self.generator = RolloutGenerator(
@@ -144,11 +150,18 @@ class Replay:
         return with_step_scores(turn.graded, self.step_scores)
 
     def weight_difference(self, path: Path) -> float:
-        """Largest absolute difference to a checkpoint's weights; 0.0 if they are bit-identical."""
-        saved, current = saved_weights(self.policy, path), self.policy.state_dict()
-        if all(torch.equal(weight, saved[name]) for name, weight in current.items()):
+        """Largest absolute difference to a checkpoint's weights; 0.0 if they are bit-identical.
+
+        Of adapters that are not those of the run, what they amount to is compared.
+        """
+        if self.same_adapters:
+            saved, current = saved_weights(self.policy, path), self.policy.state_dict()
+        else:
+            saved, current = load_policy(path).state_dict(), policy_weights(self.policy)
+        pairs = [(current[name].to(weight), weight) for name, weight in saved.items()]
+        if all(torch.equal(*pair) for pair in pairs):
             return 0.0
-        return max((weight - saved[name]).abs().max().item() for name, weight in current.items())
+        return max((weight - other).abs().max().item() for weight, other in pairs)
 
     def check(self, turn: Turn) -> None:
         """Raise RecipeError unless the current policy sampled the rollouts of a turn."""

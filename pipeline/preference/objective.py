@@ -170,7 +170,7 @@ def weights(examples: Sequence[Example], config: PreferenceLossConfig) -> tuple[
 def imbalance(examples: Sequence[Example], config: PreferenceLossConfig) -> str:
     """A warning if KTO's weights do not balance these examples; "" if they do."""
     liked, disliked = config.desirable_weight, config.undesirable_weight
-    if config.name != "kto" or liked is None or disliked is None:
+    if config.name != "kto" or not examples or liked is None or disliked is None:
         return ""
     desirable = sum(e.label for e in examples)
     undesirable = len(examples) - desirable

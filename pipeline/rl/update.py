@@ -32,6 +32,13 @@ from veriloop.pipeline.training.measurements import Tally, span
 from veriloop.pipeline.training.optimizer import Optimizer
 from veriloop.pipeline.types import Batch, SeenTokens, Signals, StepCounts, Update
 
+_MEASURED = {  # each can be infinite where the loss is finite: a clip or the reward keeps it out
+    "value_loss": "value loss",
+    "kl": "KL to the reference",
+    "old_kl": "KL to the old policy",
+    "ratio": "sum of importance ratios",
+    "entropy": "entropy",
+}
 LENGTHS = tuple(2**n for n in range(6, 16))  # response tokens; upper edges of the buckets
 
 
@@ -149,8 +156,9 @@ def update(
         totals = defaultdict(float, sums.totals(context.ranks))
     gap, widest = totals["gap"] / tokens, totals["widest"]
     checked = {"loss": totals["loss"], "log-prob difference": gap}
+    checked |= {name: totals[key] for key, name in _MEASURED.items()}
     with _all_or_none(context):
-        _check_finite(done, checked | {"value loss": totals["value_loss"]})
+        _check_finite(done, checked)
     check_mismatch(context.optimizer, gap, widest, tokens, tolerance, done)
     ptx_loss = None if critic_only else _pretrain(context, done)
     with span("optimizer"), _all_or_none(context):

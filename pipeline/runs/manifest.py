@@ -1,6 +1,7 @@
 """run.json, the manifest of a run: command, versions, and each stage's inputs and outputs."""
 
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,7 +11,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
 
-from veriloop.pipeline.errors import RecipeError, StageError, Stopped, did_you_mean
+from veriloop.pipeline.errors import (
+    NonFiniteError,
+    RecipeError,
+    StageError,
+    Stopped,
+    did_you_mean,
+)
 from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import write_atomically
 from veriloop.pipeline.runs.json_file import RESTORE, read_manifest
@@ -178,10 +185,27 @@ def write_versions(
 
 
 def _text(value: Mapping[str, Any], path: Path) -> str:
+    """The value as JSON. Raises NonFiniteError for a number that is not finite, and ValueError for
+    anything else that JSON cannot hold."""
     try:
         return json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     except (TypeError, ValueError) as failure:
-        raise ValueError(f"{path} can only hold JSON with finite numbers: {failure}") from failure
+        said = f"{path} can only hold JSON with finite numbers"
+        for key, number in _not_finite(value):
+            raise NonFiniteError(f"{said}: {key} is {number}") from failure
+        raise ValueError(f"{said}: {failure}") from failure
+
+
+def _not_finite(value: Any, key: str = "") -> Iterator[tuple[str, float]]:
+    """The dotted keys of numbers that are not finite, and the numbers."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield key, value
+    elif isinstance(value, Mapping):
+        for name, part in value.items():
+            yield from _not_finite(part, f"{key}.{name}".removeprefix("."))
+    elif isinstance(value, list | tuple):
+        for place, part in enumerate(value):
+            yield from _not_finite(part, f"{key}.{place}")
 
 
 def _read(path: Path) -> dict[str, Any]:

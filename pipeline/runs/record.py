@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.runs.atomic_write import (
     fsync,
     make_folder,
@@ -75,8 +75,8 @@ class StageRecord:
         """Append one line and flush it to disk. Metrics that TRL has too have TRL's names. Mirrors
         also receive a table of `samples`.
 
-        Raises ValueError without writing if a number is not finite, `step` is not after the last
-        one on disk, or the last line is incomplete.
+        Writes nothing and raises NonFiniteError if a number is not finite, and ValueError if `step`
+        is not after the last one on disk, or the last line is incomplete.
         """
         numbers = {name: _finite(step, name, value) for name, value in metrics.items()}
         last = self._last()
@@ -259,7 +259,7 @@ def _finite(step: int, name: str, value: float) -> float:
         raise ValueError("a metric cannot be named 'step', which is the key of the step itself")
     number = float(value)
     if not math.isfinite(number):
-        raise ValueError(f"metric {name!r} of step {step} is {number}: must be finite")
+        raise NonFiniteError(f"metric {name!r} of step {step} is {number}: must be finite")
     return number
 
 

@@ -212,22 +212,24 @@ class WeightSync:
         pairs = zip(fresh.prompts, fresh.completions, strict=True)
         sequences = tuple((*prompt, *completion.ids) for prompt, completion in pairs)
         lengths = tuple(map(len, fresh.prompts))
-        last = self._last or _Tokens((), (), torch.empty(0))
-        logp_M, entropy_M = self._score((*sequences, *last.sequences), (*lengths, *last.prompts))
+        trained_M, entropy_M = self._score(sequences, lengths)
         sampled_M = torch.tensor(
             [logp for completion in fresh.completions for logp in completion.logp]
         )
-        trained_M, again_M = logp_M.split([len(sampled_M), len(last.logp_M)])
         gap_M = (trained_M - sampled_M).abs()
         kept = sum(len(completion.ids) for completion in fresh.completions[:RESCORED])
-        moved = (again_M - last.logp_M).abs().mean().item() if last.sequences else None
+        moved = None
+        if (last := self._last) is not None:
+            # Alone: in one batch its rounding would depend on whether there was a check before.
+            again_M, _ = self._score(last.sequences, last.prompts)
+            moved = (again_M - last.logp_M).abs().mean().item()
         self._last = _Tokens(sequences[:RESCORED], lengths[:RESCORED], trained_M[:kept])
         report = SyncReport(
             tokens=len(gap_M), max=gap_M.max().item(), mean=gap_M.mean().item(), moved=moved
         )
         self._check(report, fresh, fresh.engine_at(int(gap_M.argmax())))
         if not self._exact:
-            scores, least = (trained_M, entropy_M[: len(trained_M)]), UNEQUAL_RATIO
+            scores, least = (trained_M, entropy_M), UNEQUAL_RATIO
             if compute_dtype(self._policy.base_model) in HALF:
                 # rounding flattens a distribution, which to float32 looks like a temperature
                 scores, least = self._score(sequences, lengths, exact=False), RATIO

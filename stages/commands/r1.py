@@ -15,7 +15,7 @@ from veriloop.pipeline.config.load import explain, parse_value, read
 from veriloop.pipeline.config.r1 import R1Recipe
 from veriloop.pipeline.config.r1_stages import StageSelection, device_of_ranks, steps
 from veriloop.pipeline.dry_run.inputs import require_data
-from veriloop.pipeline.dry_run.plan import memory_refusals, stage_plans
+from veriloop.pipeline.dry_run.plan import model_refusals, stage_plans
 from veriloop.pipeline.dry_run.positions import position_refusals
 from veriloop.pipeline.errors import RecipeError, Stopped
 from veriloop.pipeline.runs.console import activity
@@ -106,7 +106,7 @@ def command(words: Sequence[str]) -> int:
             for reason in refusals(step.recipe, step.stage.take)
         ]
         print(stage_plans(recipe, output, selection))
-        refused += [*position_refusals(everything, todo), *memory_refusals(everything, todo)]
+        refused += [*position_refusals(everything, todo), *model_refusals(everything, todo)]
         require_none(refused)
         return 0
     device = device_of_ranks(everything, recipe)
@@ -117,7 +117,7 @@ def command(words: Sequence[str]) -> int:
     for step in todo:
         require_start(step.recipe, step.stage.take)
         require_installed(getattr(step.recipe, "trackers", ()))
-    require_none([*position_refusals(everything, todo), *memory_refusals(everything, todo)])
+    require_none([*position_refusals(everything, todo), *model_refusals(everything, todo)])
     for step in todo:
         with activity("looking up the data sets"):
             require_data(step.recipe, step.stage.take)

@@ -9,7 +9,7 @@ from transformers import AutoModelForSequenceClassification
 
 from veriloop.data import arithmetic_preferences
 from veriloop.pipeline.config.preference import RewardModelRecipe
-from veriloop.pipeline.errors import RecipeError, StageError, Stopped
+from veriloop.pipeline.errors import NonFiniteError, RecipeError, StageError, Stopped
 from veriloop.pipeline.evaluation.statistics import estimate
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.model.scalar_head import ZERO_POINT, ScalarHead
@@ -192,10 +192,26 @@ def test_an_accuracy_has_the_interval_of_its_held_out_rows(recipe, tmp_path, sta
     assert (check.level == "good") is better
 
 
-def test_rows_that_are_all_too_long_are_refused(recipe, tmp_path):
+def test_a_reward_model_that_diverges_in_its_last_step_fails_with_what_is_not_finite(
+    recipe, tmp_path, stage
+):
+    asked = recipe(data={"rows": 8, "held_out": 4}, batch=8, optimizer={"learning_rate": 1e30})
+    with pytest.raises(NonFiniteError, match=r"finite numbers: stages\.0\..* is (nan|inf)"):
+        reward_model.run(asked, tmp_path, resume=False)
+    assert stage(tmp_path)["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("loss", "said"), [("pairwise", "8 of 8 rows"), ("pointwise", "16 of 16 answers")]
+)
+def test_rows_that_are_all_too_long_are_refused_and_answers_are_not_called_rows(
+    recipe, tmp_path, capsys, loss, said
+):
     data = {"rows": 8, "held_out": 4, "max_completion": 1}
-    with pytest.raises(RecipeError, match=r"every row exceeds \(256, 1\) tokens"):
-        reward_model.run(recipe(data=data), tmp_path, resume=False)
+    bounds = r"exceeds data\.max_prompt=256 or data\.max_completion=1 tokens"
+    with pytest.raises(RecipeError, match=rf"every (row|answer) {bounds}"):
+        reward_model.run(recipe(data=data, loss=loss), tmp_path, resume=False)
+    assert f"data: {said} exceed data.max_prompt=256 or" in capsys.readouterr().out
 
 
 def labelled_file(path, count):

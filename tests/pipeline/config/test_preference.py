@@ -12,6 +12,7 @@ from veriloop.pipeline.config.preference import (
     RewardModelRecipe,
 )
 from veriloop.pipeline.dry_run.plan import plan
+from veriloop.pipeline.preference.datasets import kind_of, load_rows
 
 OPTIMIZER = {"learning_rate": 1e-3}
 
@@ -41,6 +42,45 @@ def test_a_reward_model_is_not_trained_through_adapters():
     RewardModelRecipe.model_validate(values)
     with pytest.raises(ValidationError, match=r"trainer.lora.rank=4: adapters would leave the hea"):
         RewardModelRecipe.model_validate(values | {"trainer": {"lora": {"rank": 4}}})
+
+
+def test_losses_and_schedules_get_generated_data_that_they_can_learn_from():
+    def asked(source, loss, schedule):
+        data = {"source": source, "rows": 8}
+        return {"data": data, "loss": {"name": loss}, "schedule": {"name": schedule}}
+
+    ordered = refused(**asked("general", "dpo", "curriculum"))
+    assert "schedule.name=curriculum with data.source=general" in ordered
+    for source, schedule in (("general", "offline"), ("arithmetic", "curriculum")):
+        said = refused(**asked(source, "two_d_dpo", schedule))
+        assert f"two_d_dpo with data.source={source} and schedule.name={schedule}" in said
+    for source, loss, schedule in (
+        ("general", "kto", "offline"),
+        ("arithmetic", "kto", "curriculum"),
+        ("arithmetic", "two_d_dpo", "offline"),
+        ("mine.jsonl", "two_d_dpo", "curriculum"),
+    ):
+        config = recipe(**asked(source, loss, schedule))
+        if source != "mine.jsonl":
+            rows = load_rows(config.data, kind_of(config.schedule))[0]
+            assert loss != "two_d_dpo" or all(row.chosen_segments for row in rows)
+
+
+@pytest.mark.parametrize("name", ["rows", "held_out"])
+def test_kto_has_answers_to_another_prompt_in_all_that_it_reads(name):
+    data = {"source": "arithmetic", "rows": 8, "held_out": 8, name: 1}
+    assert f"data.{name}=1: KTO's reference point needs" in refused(data=data, loss={"name": "kto"})
+    recipe(data=data, loss={"name": "dpo"})
+    sampled = {"schedule": {"name": "online", "rounds": 2}, "problems": {"arithmetic": 1.0}}
+    if name == "rows":  # of which none is trained on
+        recipe(data=data, loss={"name": "kto"}, **sampled)
+
+
+def test_generated_general_preferences_are_no_rankings():
+    values = {"name": "n", "start": "nowhere", "optimizer": OPTIMIZER, "kind": "ranked"}
+    RewardModelRecipe.model_validate(values | {"data": {"source": "arithmetic", "rows": 8}})
+    with pytest.raises(ValidationError, match=r"kind=ranked with data\.source=general"):
+        RewardModelRecipe.model_validate(values | {"data": {"source": "general", "rows": 8}})
 
 
 def test_every_loss_reads_settings_that_exist():

@@ -268,6 +268,13 @@ def test_shuffled_groups_are_refused_where_a_single_group_may_be_sampled_again()
     ZeroRecipe.model_validate(FIXED | refilled | {"reward": {"control": "random"}})
 
 
+def test_shuffled_groups_are_refused_where_a_step_has_a_single_group():
+    one = {"rollout": {**FIXED["rollout"], "prompts": 1}}
+    with pytest.raises(ValidationError, match=r"shuffled_groups with rollout\.prompts=1: a single"):
+        ZeroRecipe.model_validate(FIXED | one | {"reward": {"control": "shuffled_groups"}})
+    ZeroRecipe.model_validate(FIXED | one | {"reward": {"control": "random"}})
+
+
 def test_a_set_that_holds_nothing_out_cannot_be_evaluated():
     asked = {"problems": {"dapo_math": 1.0}}
     with pytest.raises(ValidationError, match=r"no question of 'dapo_math' is held out; set sets"):

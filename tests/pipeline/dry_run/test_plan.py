@@ -70,7 +70,14 @@ def test_sampling_ahead_and_replaced_groups_are_counted():
     assert table["off-policy depth"].endswith("3 of them as rollout.ahead=1")
     table = rows(zero(algorithm={"dynamic_sampling": 2}))
     assert table["tokens"] == "at most 3,600 sampled a step, 36,000 in all"
-    assert table["whole run"].endswith("; up to 3 times as many sampled, with dynamic_sampling")
+    assert table["whole run"].endswith(
+        "at most 30 optimizer steps; up to 3 times as many sampled, with dynamic_sampling"
+    )
+
+
+def test_answers_that_are_masked_leave_fewer_optimizer_steps():
+    masked = rows(zero(algorithm={"truncated": "mask"}))
+    assert masked["whole run"].endswith("60 prompts, at most 30 optimizer steps")
 
 
 def test_epochs_multiply_the_optimizer_steps():

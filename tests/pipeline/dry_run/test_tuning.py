@@ -1,10 +1,15 @@
 """Plans of distillation and SFT: sizes and memory, by hand."""
 
+import pytest
+
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
+from veriloop.pipeline.config.r1 import R1Recipe
+from veriloop.pipeline.config.r1_stages import steps
 from veriloop.pipeline.config.sections import LoraConfig
-from veriloop.pipeline.dry_run.plan import plan
+from veriloop.pipeline.dry_run.plan import model_refusals, plan
 from veriloop.pipeline.dry_run.tuning import distill_rows
+from veriloop.stages.cli import main
 
 PLAIN = {"name": "n", "start": "student", "teacher": "large", "optimizer": {"learning_rate": 1e-3}}
 
@@ -39,6 +44,34 @@ def test_logits_tell_what_is_kept_on_disk(tmp_path):
     told = rows(method="logits", top_k=10, data={"source": str(data), "held_out": 4, "rows": 1500})
     assert told["data"] == f"1,500 rows of {data}"
     assert told["teacher's scores"].endswith("84 bytes on disk")
+
+
+@pytest.mark.parametrize("dry", [True, False])
+def test_more_ids_of_the_teacher_than_the_student_has_are_refused_before_the_run(
+    dry, tiny_checkpoint, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.jsonl").write_text("")
+    folder = str(tiny_checkpoint())
+    words = ["distill", "tiny/distill_logits", "--data.source", "a.jsonl", "--top-k", "400"]
+    words += ["--start", folder, "--teacher", folder, *["--dry-run"] * dry]
+    assert main(words) == 2
+    assert "top_k=400: the student has 400 ids; at most 399" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["a.jsonl"]
+
+
+def test_a_student_that_an_earlier_stage_makes_has_the_ids_of_its_start(tmp_path):
+    base = {"name": "base", "recipe": "tiny/student"}
+    scored = {
+        "name": "logits",
+        "recipe": "tiny/distill_logits",
+        "take": {"start": "base.checkpoint"},
+        "set": {"top_k": 5000, "teacher": "large", "data.source": "a.jsonl"},
+    }
+    run = R1Recipe.model_validate({"stage": "r1", "name": "n", "stages": [base, scored]})
+    everything = steps(run)
+    (refused,) = model_refusals(everything, everything)
+    assert refused.startswith("stage logits: top_k=5000: the student has")
 
 
 def test_a_file_that_is_not_here_is_said_to_be_missing():

@@ -175,5 +175,6 @@ def test_only_weights_of_kto_that_were_given_can_be_out_of_balance(labelled_answ
     examples = labelled_answers(9)
     assert imbalance(examples, PreferenceLossConfig(name="kto")) == ""
     assert imbalance(examples, PreferenceLossConfig(name="dpo")) == ""
+    assert imbalance([], FIXED) == ""  # of a round whose answers could not be told apart
     liked_only = [e for e in labelled_answers(20) if e.label][:3]
     assert "= inf is outside" in imbalance(liked_only, FIXED)

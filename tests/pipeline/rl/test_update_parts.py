@@ -279,3 +279,29 @@ def test_what_is_not_finite_on_one_side_moves_neither_and_leaves_no_gradient(
         update(learner, part, progress=0.0, done=0)
     assert all(p.grad is None for p in parameters)
     assert all(torch.equal(p, old) for p, old in zip(parameters, before, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("signal", "beyond", "said"),
+    [
+        ("reference_M", 100.0, "KL to the reference is inf"),
+        ("old_M", -100.0, "KL to the old policy is inf"),
+    ],
+)
+def test_a_distance_that_overflows_is_refused_where_the_loss_does_not_contain_it(
+    prepared, signal, beyond, said
+):
+    model, part = prepared
+    config = AlgorithmConfig(kl_estimator="k1", kl_placement="reward", kl_coefficient=0.5)
+    signals = [
+        replace(one, reference_M=one.old_M, advantages_M=torch.ones_like(one.old_M))
+        for one in part.signals
+    ]
+    signals[1] = replace(signals[1], **{signal: getattr(signals[1], signal) + beyond})
+    optimizer = Optimizer(model, OptimizerConfig(learning_rate=0.1))
+    learner = UpdateContext(policy=model, optimizer=optimizer, algorithm=config, chunk=CHUNK)
+    before = weights(model)
+    with pytest.raises(NonFiniteError, match=f"{said} at optimizer step 5"):
+        update(learner, replace(part, signals=tuple(signals)), progress=0.0, done=5)
+    assert torch.equal(weights(model), before)
+    assert all(p.grad is None for p in model.parameters())

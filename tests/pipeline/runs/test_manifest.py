@@ -129,12 +129,19 @@ def test_a_stage_that_never_began_is_named_with_the_nearest(tmp_path):
         end(run, "reasonin_rl")
 
 
-@pytest.mark.parametrize("after", [{"pass@1": float("nan")}, {"pass@1": {1, 2}}])
-def test_what_json_cannot_hold_is_refused_and_the_file_stays(tmp_path, after):
+@pytest.mark.parametrize(
+    ("after", "kind", "said"),
+    [
+        ({"pass@1": float("nan")}, NonFiniteError, r": stages\.0\..*after\.pass@1 is nan"),
+        ({"pass@1": [0.5, float("inf")]}, NonFiniteError, r"after\.pass@1\.1 is inf"),
+        ({"pass@1": {1, 2}}, ValueError, "set is not JSON"),
+    ],
+)
+def test_what_json_cannot_hold_is_refused_and_the_file_stays(tmp_path, after, kind, said):
     run = manifest(tmp_path)
     run.begin_stage("zero", {})
     before = on_disk(tmp_path)
-    with pytest.raises(ValueError, match="can only hold JSON with finite numbers"):
+    with pytest.raises(kind, match=f"can only hold JSON with finite numbers.*{said}"):
         end(run, "zero", after=after)
     assert on_disk(tmp_path) == before and run.stages[0]["status"] == "running"
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.rollouts import graded
 from veriloop.data.problem import Problem
-from veriloop.pipeline.errors import RecipeError
+from veriloop.pipeline.errors import NonFiniteError, RecipeError
 from veriloop.pipeline.runs.record import (
     StageRecord,
     evaluated_steps,
@@ -80,7 +80,7 @@ def test_a_line_is_on_disk_when_the_call_returns(tmp_path, monkeypatch):
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
 def test_a_number_that_is_not_finite_is_refused_by_name_and_nothing_is_written(tmp_path, value):
     record = plain(tmp_path)
-    with pytest.raises(ValueError, match="metric 'kl' of step 4 is"):
+    with pytest.raises(NonFiniteError, match="metric 'kl' of step 4 is"):
         record.write_metrics(4, {"reward": 1.0, "kl": value})
     assert not (tmp_path / "metrics.jsonl").exists()
 

@@ -53,7 +53,7 @@ def values(start, algorithm):
             "schedule": "cosine",
             "muon_learning_rate": 0.001 if algorithm == "muon" else 0.0,
         },
-        "algorithm": (ALGORITHMS | {"unmixed": UNMIXED, "letters": {}})[algorithm],
+        "algorithm": (ALGORITHMS | {"unmixed": UNMIXED, "letters": {}, "tied": {}})[algorithm],
         "reward": {"control": "random"},  # an untrained model earns nothing else
         "sampler": {"engine": "torch"},
         "evaluation": {"problems": 2, "samples": 1},
@@ -71,7 +71,7 @@ def recorded(tiny_checkpoint, lent_pool, tmp_path_factory):
         if algorithm not in made:
             folder = tmp_path_factory.mktemp(algorithm)
             recipe = folder / "recipe.yaml"
-            asked = values(tiny_checkpoint(), algorithm)
+            asked = values(tiny_checkpoint(tied=algorithm == "tied"), algorithm)
             if algorithm in ("process", "letters"):  # scores of steps suit no control
                 (folder / "rewards.py").write_text(LETTERS)
                 function = {"function": f"{folder}/rewards.py:letters"}
@@ -110,6 +110,20 @@ def rewritten(run, step, change):
     rows = change(table.to_pylist())
     names = [field for field in table.schema if field.name in rows[0]]
     pq.write_table(pa.Table.from_pylist(rows, schema=pa.schema(names)), path)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("algorithm", "rank"), [("grpo", 2), ("lora", 3), ("lora", 0), ("tied", 2)]
+)
+def test_weights_under_other_adapters_are_compared_by_what_they_amount_to(
+    recorded, tmp_path, algorithm, rank
+):
+    changed = ["--trainer.lora.rank", str(rank)]
+    code, told = replayed(recorded(algorithm), tmp_path / "again", *changed, step=0)
+    assert code == 0 and told["changes"].keys() == {"trainer.lora.rank"}
+    apart = [turn["weights_apart"] for turn in told["turns"]]
+    assert len(apart) == 4 and all(0 < difference < 1 for difference in apart)
 
 
 @pytest.mark.slow

@@ -5,6 +5,7 @@ import time
 
 import pytest
 
+from veriloop.pipeline.errors import NonFiniteError
 from veriloop.pipeline.runs.record import StageRecord, read_metrics
 from veriloop.pipeline.runs.trackers.completions import CompletionTable
 from veriloop.pipeline.runs.trackers.mirror import Mirror
@@ -119,7 +120,7 @@ def test_a_record_gives_its_mirrors_what_it_has_written_and_only_that(tmp_path, 
     tracker = keeping()
     with StageRecord(tmp_path, tensorboard=False, mirrors=[Mirror("one", lambda: tracker)]) as one:
         one.write_metrics(1, {"loss": 1, "kl": 0.5})
-        with pytest.raises(ValueError, match="must be finite"):
+        with pytest.raises(NonFiniteError, match="must be finite"):
             one.write_metrics(2, {"loss": float("nan")})
         one.write_metrics(2, {"loss": 3})
     rows = [(row.pop("step"), row) for row in read_metrics(tmp_path / "metrics.jsonl")]
