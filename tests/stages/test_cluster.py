@@ -231,9 +231,11 @@ def test_a_stage_that_learns_from_examples_runs_on_two_ranks(tuned, tmp_path, st
         )
         assert others == pytest.approx(learned, rel=1e-5, abs=1e-5)
     ends = [json.loads((tmp_path / name / "run.json").read_text()) for name in ("one", "two")]
-    before, after = ([run["stages"][0][end] for run in ends] for end in ("before", "after"))
-    assert before[1] == pytest.approx(before[0], rel=1e-5, abs=1e-5)
-    assert after[1] == pytest.approx(after[0], rel=1e-5, abs=1e-5)
+    for end in ("before", "after"):
+        one, two = (run["stages"][0][end] for run in ends)
+        assert two.keys() == one.keys()
+        for name, value in one.items():
+            assert two[name] == pytest.approx(value, rel=1e-5, abs=1e-5), name
 
 
 ROLLOUT = {"prompts": 4, "per_prompt": 4, "max_tokens": 12}

@@ -36,10 +36,17 @@ sys.exit(rank_worker.run_worker("cpu", RanksConfig()))
 pytestmark = pytest.mark.slow
 
 
-def joins_late():
-    if os.environ["RANK"] == "0":
-        time.sleep(5)
-    group = join("cpu", 2.0)
+RANK_S = 4.0
+
+
+def joins_late(waits):
+    if os.environ["RANK"] != "0":
+        Path(waits).touch()
+    else:
+        while not Path(waits).exists():  # ranks of a busy machine begin apart
+            time.sleep(0.1)
+        time.sleep(RANK_S + 1)
+    group = join("cpu", RANK_S)
     if group.rank:
         print("heard", group.receive())
     else:
@@ -47,8 +54,8 @@ def joins_late():
     leave()
 
 
-def test_ranks_wait_for_a_first_one_that_downloads_for_longer_than_a_rank_may_be_late():
-    assert "heard ('go',)" in called_on_ranks(joins_late, (), 2)
+def test_ranks_wait_for_a_first_one_that_downloads_for_longer_than_a_rank_may_be_late(tmp_path):
+    assert "heard ('go',)" in called_on_ranks(joins_late, (str(tmp_path / "waits"),), 2)
 
 
 def cannot_read(*words):
