@@ -118,8 +118,8 @@ def _examples(
     for rows in splits:
         rankings, dropped = encoded(rows, tokenizer, ends, limits)
         if dropped:
-            found = dropped + len(rankings)
-            print(f"data: {dropped} of {found} {unit}s exceed {bounds}; left out")
+            read = dropped + len(rankings)
+            print(f"data: {dropped} of {read} {unit}s exceed {bounds}; left out")
         if not rankings:
             raise RecipeError(f"data: every {unit} exceeds {bounds}")
         examples.append(rankings)

@@ -14,7 +14,7 @@ _SET_UP, _DONE = "set-up", "set-up done"
 
 
 def note(line: str = _SET_UP) -> None:
-    """Tell outside how far this is."""
+    """Write a line to standard error that says how far the run is."""
     print(line, file=sys.stderr, flush=True)
 
 

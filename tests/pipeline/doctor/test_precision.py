@@ -35,8 +35,8 @@ def test_layers_that_a_gpu_compiles_are_checked_too(checkpoint, finding, monkeyp
 
     prepare = precision.prepare
     monkeypatch.setattr(precision, "prepare", compiled)
-    found = finding(norm_and_softmax, checkpoint())
-    assert (found.verdict, found.number) == ("ok", 0) and "rsqrt" in found.measured
+    result = finding(norm_and_softmax, checkpoint())
+    assert (result.verdict, result.number) == ("ok", 0) and "rsqrt" in result.measured
 
 
 def test_a_softmax_in_half_precision_fails(checkpoint, finding, monkeypatch):

@@ -513,16 +513,16 @@ def test_a_static_cache_stays_until_its_sampler_sleeps(tmp_path):
 def test_a_cache_on_a_cpu_is_there_in_the_update_where_the_next_step_is_sampled_meanwhile(tmp_path):
     sampler = {"engine": "torch", "device": "cpu"}
     rollout = {"prompts": 6, "per_prompt": 4, "max_tokens": 50}
-    found = [
+    plans = [
         rows(zero(model_at(tmp_path), sampler=sampler, rollout={**rollout, "ahead": ahead}))
         for ahead in (0, 1)
     ]
-    assert found[0]["- sampler cache"].endswith("during sampling")
-    assert found[1]["- sampler cache"].endswith("at most")
-    cache = amount(found[1]["- sampler cache"])
-    in_turn, at_once = (amount(one["memory"].removeprefix("at most about ")) for one in found)
-    assert cache == amount(found[0]["- sampler cache"]) > 0
-    assert found[1]["memory"].endswith("during update") and at_once > max(in_turn, cache)
+    assert plans[0]["- sampler cache"].endswith("during sampling")
+    assert plans[1]["- sampler cache"].endswith("at most")
+    cache = amount(plans[1]["- sampler cache"])
+    in_turn, at_once = (amount(plan["memory"].removeprefix("at most about ")) for plan in plans)
+    assert cache == amount(plans[0]["- sampler cache"]) > 0
+    assert plans[1]["memory"].endswith("during update") and at_once > max(in_turn, cache)
 
 
 def test_a_teacher_and_a_reward_model_are_counted_by_their_own_configs(tmp_path):
@@ -662,24 +662,24 @@ def cold_start(start, teacher, prompt=256, **parts):
 
 def test_the_cache_of_a_teacher_has_room_for_the_longest_prompt_and_answer(tmp_path):
     start, teacher = model_at(tmp_path / "start"), model_at(tmp_path / "teacher")
-    told = rows(cold_start(start, teacher, prompt=1000))["- sampler cache"]
-    assert told.endswith("4 sequences of 1,050 tokens at most, during sampling")
-    assert amount(told) == pytest.approx(2 * 4 * 2 * 512 * 1050 * 4 / 2**20, abs=0.06)
+    cache = rows(cold_start(start, teacher, prompt=1000))["- sampler cache"]
+    assert cache.endswith("4 sequences of 1,050 tokens at most, during sampling")
+    assert amount(cache) == pytest.approx(2 * 4 * 2 * 512 * 1050 * 4 / 2**20, abs=0.06)
 
 
 def test_the_larger_of_teacher_and_evaluated_student_is_counted(tmp_path):
     start = model_at(tmp_path / "start", num_hidden_layers=8)
     teacher = model_at(tmp_path / "teacher")
     student = 2 * 4 * 8 * 512 * 306 * 4 / 2**20
-    told = rows(cold_start(start, teacher))["- sampler cache"]
-    assert amount(told) == pytest.approx(student, abs=0.06)
-    told = rows(cold_start(start, teacher, examine=False))["- sampler cache"]
-    assert amount(told) == pytest.approx(student / 4, abs=0.06)
+    cache = rows(cold_start(start, teacher))["- sampler cache"]
+    assert amount(cache) == pytest.approx(student, abs=0.06)
+    cache = rows(cold_start(start, teacher, examine=False))["- sampler cache"]
+    assert amount(cache) == pytest.approx(student / 4, abs=0.06)
 
 
 def test_a_plan_without_a_teachers_config_says_so(tmp_path):
-    told = rows(cold_start(model_at(tmp_path), "nowhere"))
-    assert told["memory"].endswith("without nowhere, whose config.json is not found")
-    assert told["- sampler cache"].endswith("4 sequences of 306 tokens at most, during sampling")
-    told = rows(cold_start(tmp_path, "nowhere", examine=False))
-    assert "- sampler cache" not in told
+    table = rows(cold_start(model_at(tmp_path), "nowhere"))
+    assert table["memory"].endswith("without nowhere, whose config.json is not found")
+    assert table["- sampler cache"].endswith("4 sequences of 306 tokens at most, during sampling")
+    table = rows(cold_start(tmp_path, "nowhere", examine=False))
+    assert "- sampler cache" not in table

@@ -147,8 +147,8 @@ def test_what_distillation_asks_on_held_out_problems_is_told():
     assert rows(**offline, evaluation=evaluation)["evaluation"] == asked
     assert "evaluation" not in rows(**offline, examine=False)
     between = {"every": 5, "during": 10}
-    told = rows(method="on_policy", steps=20, evaluation=evaluation | between)
-    assert told["evaluation"] == f"{asked}, 10 x 1 sample every 5 steps between, 3 times"
+    planned = rows(method="on_policy", steps=20, evaluation=evaluation | between)
+    assert planned["evaluation"] == f"{asked}, 10 x 1 sample every 5 steps between, 3 times"
 
 
 def test_a_preference_stage_that_samples_problems_tells_what_it_asks():

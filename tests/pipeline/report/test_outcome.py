@@ -77,16 +77,16 @@ def test_the_line_says_where_the_last_evaluation_asked_something_else(several):
 def test_the_line_says_where_a_resumed_stage_asked_other_problems(several):
     """The recipe on record is the one that it was resumed with."""
     folder = several(("zero", LOW | {"problems_hash": "a"}, HIGH | {"problems_hash": "b"}, {}))
-    told = json.loads((folder / "run.json").read_text())
+    run = json.loads((folder / "run.json").read_text())
     evaluation = {"sources": ["programs"], "temperature": 1.0}
-    told["stages"][0]["inputs"]["recipe"] |= {"evaluation": evaluation, "max_tokens": 96}
-    (folder / "run.json").write_text(json.dumps(told))
+    run["stages"][0]["inputs"]["recipe"] |= {"evaluation": evaluation, "max_tokens": 96}
+    (folder / "run.json").write_text(json.dumps(run))
     assert (
         "after zero (asked other problems at temperature 1.0, 96 tokens, then programs at "
         "temperature 1.0, 96 tokens)"
     ) in outcome.line(read_run(folder))
-    told["stages"][0]["before"]["problems_hash"] = "b"
-    (folder / "run.json").write_text(json.dumps(told))
+    run["stages"][0]["before"]["problems_hash"] = "b"
+    (folder / "run.json").write_text(json.dumps(run))
     assert "asked" not in outcome.line(read_run(folder))
 
 
