@@ -1,17 +1,21 @@
 """Processes that begin with torch and the samplers imported: forked from one that has them."""
 
 import atexit
+import contextlib
+import faulthandler
 import multiprocessing
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
+import traceback
 from multiprocessing import forkserver
 from multiprocessing.reduction import DupFd
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkstemp
+
+from veriloop.pipeline.sampling.ports import reserved_port
 
 CONTEXT = multiprocessing.get_context("forkserver")
 ROOT = Path(__file__).parents[1]
@@ -127,18 +131,16 @@ def forked_ranks(words, count, cwd=ROOT, seconds=240):
 def called_on_ranks(function, arguments, count, cwd=ROOT, seconds=240):
     """What `count` ranks say that each call a function of a module; each ends with 0."""
     codes, said = ends_of_ranks(function, arguments, count, cwd, seconds)
-    assert codes == [0] * count, said[-4000:]
+    assert codes == [0] * count, f"exit codes {codes}: {said[-4000:]}"
     return said
 
 
 def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=240):
     """The exit codes of `count` ranks that each call a function of a module, and what they say. The
     first that fails is the end of the others, as under a launcher."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    whole = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1",
-             "MASTER_PORT": port}  # fmt: skip
-    with TemporaryDirectory() as folder:
+    whole = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
+    with TemporaryDirectory() as folder, reserved_port("127.0.0.1") as port:
+        whole["MASTER_PORT"] = port.getsockname()[1]
         said = Path(folder) / "said"
         ranks = []
         for rank in range(count):
@@ -147,11 +149,22 @@ def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=240):
             ranks.append(_process(function, arguments, cwd, said, named))
         deadline = time.monotonic() + seconds
         while any(rank.exitcode is None for rank in ranks):
-            if any(rank.exitcode for rank in ranks) or time.monotonic() > deadline:
+            late = time.monotonic() > deadline
+            if late:
+                _show_stacks(ranks)
+            if late or any(rank.exitcode for rank in ranks):
                 for rank in ranks:
                     rank.kill()
             time.sleep(0.05)
         return [rank.exitcode for rank in ranks], said.read_text()
+
+
+def _show_stacks(processes):
+    """Each process adds to what it says where its threads are."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process.pid, signal.SIGUSR1)
+    time.sleep(1)
 
 
 def _process(function, arguments, cwd, said, variables):
@@ -169,12 +182,17 @@ def _called(function, arguments, cwd, said, environment):
     output = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     for stream in (1, 2):
         os.dup2(output, stream)
+    faulthandler.enable(2)  # a crash says where
+    faulthandler.register(signal.SIGUSR1, 2)
     os.environ.clear()
     os.environ.update(environment)
     torch.set_num_threads(1)
     os.chdir(cwd)
     try:
         code = function(*arguments)
+    except Exception:  # noqa: BLE001 - an exit function may end the process before it is said
+        traceback.print_exc()
+        code = 1
     finally:
         atexit._run_exitfuncs()  # which multiprocessing leaves out
     sys.exit(code)

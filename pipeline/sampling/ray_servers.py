@@ -15,6 +15,7 @@ from typing import Any
 from veriloop.pipeline.config.cluster import ClusterConfig
 from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import RecipeError, StageError
+from veriloop.pipeline.sampling.ports import reserved_port
 from veriloop.pipeline.sampling.vllm_server import server_arguments
 
 SERVER = (sys.executable, "-m", "vllm.entrypoints.openai.api_server")
@@ -143,6 +144,7 @@ class _ServerActor:
     def __init__(self, command: Sequence[str], environment: dict[str, str]) -> None:
         self._command, self._environment = command, environment
         self._process: subprocess.Popen[bytes] | None = None
+        self._port: socket.socket | None = None
         self._url = ""
         self._log = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - ends with this process
 
@@ -163,9 +165,10 @@ class _ServerActor:
         import ray
 
         host = ray.util.get_node_ip_address()
-        with socket.socket() as free:
-            free.bind((host, 0))
-            port = free.getsockname()[1]
+        if self._port is not None:
+            self._port.close()
+        self._port = reserved_port(host)  # vLLM listens once its imports are done
+        port = self._port.getsockname()[1]
         self._log.seek(0)
         self._log.truncate()
         # its end of the pipe closes when this process dies, whatever kills it

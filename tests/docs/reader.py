@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -69,10 +68,11 @@ def shortened(command):
 
 
 class Reader:
-    """`here` is the folder; `page`, a text, is what they read at the moment."""
+    """`here` is the folder; `page`, a text, is what they read at the moment; a service that they
+    start has the port `port`."""
 
-    def __init__(self, here, model, programs):
-        self.here, self.page = here, ""
+    def __init__(self, here, model, programs, port):
+        self.here, self.page, self.port = here, "", str(port)
         (here / "models").mkdir()
         (here / "models/my-base").symlink_to(model)
         for name, text in PROGRAMS.items():
@@ -81,9 +81,6 @@ class Reader:
         self.environment = {**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"}
         self.environment |= {"PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
         self.environment |= {"HF_HUB_OFFLINE": "1"}
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = str(free.getsockname()[1])
 
     def opens(self, page, title=""):
         self.page = section(page, title)

@@ -16,6 +16,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.docs.reader import Reader, blocks, section
+from veriloop.pipeline.sampling.ports import reserved_port
 from veriloop.sandbox.probe import probe
 
 pytestmark = pytest.mark.slow
@@ -34,7 +35,8 @@ def reader(tmp_path, long_checkpoint):
     programs.mkdir()
     shutil.copytree(long_checkpoint, model)
     (model / "chat_template.jinja").write_text(CHAT)
-    return Reader(here, model, programs)
+    with reserved_port("127.0.0.1") as port:
+        yield Reader(here, model, programs, port.getsockname()[1])
 
 
 def stage(reader, run):

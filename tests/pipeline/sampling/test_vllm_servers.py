@@ -3,7 +3,6 @@
 import os
 import re
 import shlex
-import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -18,6 +17,7 @@ from veriloop.pipeline.config.sections import SamplerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import load_policy, load_tokenizer, score
+from veriloop.pipeline.sampling.ports import reserved_port
 from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.served import ServedSampler
 from veriloop.pipeline.sampling.sync import WeightSync
@@ -55,11 +55,9 @@ def servers(request, tiny_checkpoint, tmp_path_factory):
         "OMP_NUM_THREADS": "1",
         "PYTHONPATH": str(ROOT / "src"),
     }
-    processes, urls = [], []
-    for number in range(2):
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
+    processes, urls, ports = [], [], [reserved_port("127.0.0.1") for _ in range(2)]
+    for number, reserved in enumerate(ports):
+        port = reserved.getsockname()[1]
         words = documented(folder, port)
         if number and not extended:
             at = words.index("--worker-extension-cls")
@@ -76,8 +74,9 @@ def servers(request, tiny_checkpoint, tmp_path_factory):
             )
         urls.append(f"http://127.0.0.1:{port}")
     yield folder, urls, extended
-    for process in processes:
+    for process, reserved in zip(processes, ports, strict=True):
         process.terminate()
+        reserved.close()
     for number, process in enumerate(processes):
         try:
             process.wait(20)
