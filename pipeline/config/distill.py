@@ -68,6 +68,10 @@ class DistillRecipe(Supervised, Judged):
     def reads_held_out(self) -> bool:
         return self.method == "on_policy" or self.examine
 
+    @property
+    def evaluates_between(self) -> bool:
+        return self.method == "on_policy"
+
     @model_validator(mode="after")
     def _only_what_is_read(self) -> Self:
         reads = READS[self.method]

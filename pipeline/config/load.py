@@ -87,7 +87,9 @@ def locate(name: str) -> Path:
 def parse_value(text: str) -> Any:
     """The value of a flag, read as in a recipe. Raises RecipeError for what is not YAML."""
     try:
-        return yaml.load(text, _Loader)
+        value = yaml.load(text, _Loader)
+        json.dumps(value, skipkeys=True, default=str)  # an alias of what it is within has no end
+        return value
     except RecursionError as failure:
         raise RecipeError("not YAML: it nests too deeply") from failure
     except (yaml.YAMLError, ValueError) as failure:  # ValueError: of numbers with 4,300 digits

@@ -128,6 +128,10 @@ class RLRecipe(Ranked, AsksQuestions, Judged, Pushed):
     rollouts are kept in refused/.
     """
 
+    @property
+    def evaluates_between(self) -> bool:
+        return True
+
     @model_validator(mode="before")
     @classmethod
     def _chat_asks_for_the_rewarded_tags(cls, values: Any) -> Any:

@@ -260,6 +260,23 @@ class AsksQuestions(HasSources):
         """Whether the stage reads held-out problems, to answer them or to leave them out."""
         return True
 
+    @property
+    def evaluates_between(self) -> bool:
+        """Whether the stage has the policy's sampler open between its steps."""
+        return False
+
+    @model_validator(mode="after")
+    def _evaluates_where_it_can(self) -> Self:
+        if self.evaluation.every and not self.evaluates_between:
+            stage = getattr(self, "stage", "")
+            method = f" by method {self.method!r}" if hasattr(self, "method") else ""
+            raise ValueError(
+                f"evaluation.every={self.evaluation.every}: {stage}{method} evaluates at its start "
+                "and its end alone; leave evaluation.every at 0. RL and on-policy distillation "
+                "evaluate between their steps too"
+            )
+        return self
+
     @model_validator(mode="after")
     def _sources_are_known(self) -> Self:
         require_known_sources(self.evaluation.sources, self.sets)

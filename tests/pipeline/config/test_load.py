@@ -133,6 +133,7 @@ def test_a_file_that_is_missing_is_named_with_its_folder(asked):
         ("stage: [zero", "is not YAML"),
         (b"stage: \xff\xfe", "is not YAML"),
         ("[" * 5000, "is not YAML: it nests too deeply"),
+        ("rollout: &all {more: *all}", "is not YAML: Circular reference"),
         ("steps: " + "9" * 5000, "is not YAML: Exceeds the limit (4300 digits)"),
         ("", "holds None instead of keys; a recipe begins with `stage: ...`"),
         ("- stage: zero", "instead of keys"),

@@ -4,6 +4,7 @@ import pytest
 from pydantic import ValidationError
 
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
+from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
 from veriloop.pipeline.config.registry import STAGES
 from veriloop.pipeline.config.rl import ZeroRecipe
@@ -187,6 +188,23 @@ def test_shares_of_one_whole_add_up_to_one_at_most(corpus, said):
 def test_the_corpus_can_be_at_its_bounds():
     corpus = base(corpus={"conversations": 1, "worked": 0, "step_errors": (0, 1)}).corpus
     assert (corpus.conversations, corpus.worked, corpus.step_errors) == (1, 0, (0, 1))
+
+
+@pytest.mark.parametrize("name", ["sft", "rejection_sft", "dpo", "online_dpo", "distill"])
+def test_a_stage_without_a_sampler_between_its_steps_cannot_evaluate_there(name):
+    recipe = read(f"tiny/{name}").model_dump()
+    evaluation = recipe["evaluation"] | {"every": 5}
+    refused = rf"evaluation\.every=5: {recipe['stage']} .*evaluates at its start and its end alone"
+    with pytest.raises(ValidationError, match=refused):
+        STAGES[recipe["stage"]].model_validate(recipe | {"evaluation": evaluation})
+
+
+@pytest.mark.parametrize("name", ["zero", "preference_rl", "distill_on_policy"])
+def test_a_stage_that_samples_each_step_evaluates_between_them(name):
+    recipe = read(f"tiny/{name}").model_dump()
+    evaluation = recipe["evaluation"] | {"every": 5}
+    read_so = STAGES[recipe["stage"]].model_validate(recipe | {"evaluation": evaluation})
+    assert read_so.evaluation.every == 5
 
 
 def test_rollouts_need_room():
