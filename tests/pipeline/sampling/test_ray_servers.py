@@ -249,6 +249,7 @@ def test_a_server_leaves_no_log_behind_and_its_last_words_are_told(monkeypatch, 
         assert not list(tmp_path.iterdir())
     actor._process.communicate()
     actor._log.close()
+    actor._port.close()
 
 
 def test_without_ray_the_recipe_is_refused(monkeypatch):
