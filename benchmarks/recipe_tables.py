@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
@@ -177,7 +178,20 @@ def published_trl(result: Run) -> list[str]:
         f"{row['reached_s']:.0f}",
     ] for row in result["rows"]]  # fmt: skip
     chosen = ", ".join(f"`{key}={value}`" for key, value in result["settings"].items())
-    return [*table(header, rows), "", f"TRL, searched: {chosen}."]
+    return [*table(header, rows), "", f"TRL, searched: {chosen}.", "", *_rewards(result["rows"])]
+
+
+def _rewards(sides: Sequence[Run]) -> list[str]:
+    """The mean reward of every second step of each side, and the seconds until it had ended."""
+    curves = [side["steps"] for side in sides]
+    shown = range(1, min(map(len, curves)), 2)
+    until = [[*accumulate(step["s"] for step in curve)] for curve in curves]
+    header = ["mean reward (seconds)", *(f"step {i + 1}" for i in shown)]
+    rows = [
+        [side["name"], *(f"{curve[i]['paid']:.2f} ({s[i]:,.0f})" for i in shown)]
+        for side, curve, s in zip(sides, curves, until, strict=True)
+    ]
+    return table(header, rows)
 
 
 PUBLISHED = ("pass@1/chain_sum", "greedy/chain_sum", "pass@1/two_digits", "pass@1/svamp",

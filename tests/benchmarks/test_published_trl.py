@@ -83,12 +83,14 @@ def test_less_time_than_the_bar_is_asked_for():
 
 def test_the_table_has_a_row_for_each_side_and_the_proof_its_share_of_the_time():
     tables = importlib.import_module("recipe_tables")
-    row = {"s": 9.0, "tokens_per_s": 400.0, "peak_gib": 3.0, "steps": [{"paid": 0.2}]}
+    row = {"s": 9.0, "tokens_per_s": 400.0, "peak_gib": 3.0, "steps": [{"paid": 0.2, "s": 9.0}] * 4}
     sides = {"ours": 60.0, "TRL": 200.0, "TRL, searched": 120.0}
     rows = [{**row, "name": name, "reached_s": seconds} for name, seconds in sides.items()]
     result = {"rows": rows, "target": 0.8, "settings": {"micro_batch": 32}}
-    header, _, ours, _, _, _, note = tables.published_trl(result)
+    header, _, ours, _, _, _, note, _, *curves = tables.published_trl(result)
     assert header.endswith("| s until 0.80 |") and ours.endswith("| 3.0 | 0.20 | 0.20 | 60 |")
     assert note == "TRL, searched: `micro_batch=32`."
+    assert curves[0] == "| mean reward (seconds) | step 2 | step 4 |"
+    assert curves[2] == "| ours | 0.20 (18) | 0.20 (36) |"
     ((_, shares, name),) = tables.proofs({"published_trl": result})
     assert (shares, name) == ("0.50 x; 0.30 x", "published_trl")
