@@ -78,6 +78,31 @@ def epoch_rows(runs: Runs) -> list[list[str]]:
     return rows
 
 
+def zero_kl(runs: Runs) -> list[str]:
+    """One row per reward and KL coefficient, over its seeds."""
+    rewards = {"none": "the verifiers'", "random": "random"}
+    rows: list[list[str]] = []
+    for control, coefficient in dict.fromkeys((r["control"], r["kl_coefficient"]) for r in runs):
+        own = [
+            run for run in runs if (run["control"], run["kl_coefficient"]) == (control, coefficient)
+        ]
+        changes = [
+            " → ".join(spread([run[end][key] for run in own]) for end in ("before", "after"))
+            for key in ("pass@1", "greedy", "format")
+        ]
+        kl = fmean(run["curve"][-1]["kl"] for run in own)
+        rows.append([rewards[control], f"{coefficient:g}", *changes, f"{kl:.2f}"])
+    header = [
+        "rewards",
+        "KL coefficient",
+        "pass@1",
+        "greedy",
+        "format",
+        "KL at the end, nats a token",
+    ]
+    return table(header, rows)
+
+
 def _curve(run: Mapping[str, Any]) -> list[float]:
     return [accuracy for _, accuracy in run["held_out"]]
 

@@ -30,8 +30,10 @@ QUICK = ("--steps", "2", "--evaluation.problems", "32", "--rollout.prompts", "8"
 AFTER, BEFORE, FORMAT = 0.88, 0.30, 0.97  # what is claimed of every seed
 
 
-def run(folder: Path, name: str, seed: int, control: str, *, quick: bool) -> dict[str, Any]:
-    """One run; returns its evaluations, its curve and its seconds."""
+def run(
+    folder: Path, name: str, seed: int, control: str, *flags: str, quick: bool
+) -> dict[str, Any]:
+    """One run, with more flags of its command; returns its evaluations, curve and seconds."""
     base = yaml.safe_load((ROOT / "recipes/tiny/base.yaml").read_text()) | {"seed": seed}
     if quick:
         base |= {"steps": 200, "step_accuracy": 0.0, "name": "tiny/quick"}
@@ -48,7 +50,7 @@ def run(folder: Path, name: str, seed: int, control: str, *, quick: bool) -> dic
         str(recipe),
     ]
     command += ["--seed", str(seed), "--problem-seed", str(seed), "--output", str(output)]
-    command += ["--reward.control", control, *(QUICK if quick else ())]
+    command += ["--reward.control", control, *flags, *(QUICK if quick else ())]
     with (folder / f"{name}.log").open("w") as log:
         done = subprocess.run(command, cwd=ROOT, stdout=log, stderr=log, check=False)
     if done.returncode:
