@@ -4,19 +4,13 @@ import copy
 
 import pytest
 
+from tests.chatml import END, TURN, with_chatml
 from veriloop.data.bos import bos_fault, check_bos
 from veriloop.data.preference_ids import encode
 from veriloop.data.sft_ids import encode_example
 from veriloop.data.sft_rows import Conversation, PlainText
 from veriloop.data.template import CHAT
 
-TURN, END = "<|im_start|>", "<|im_end|>"
-CHATML = (  # as SmolLM2's: a system message is written if the conversation has none
-    "{% for m in messages %}{% if loop.first and m['role'] != 'system' %}"
-    "{{ '<|im_start|>system\nBe helpful.<|im_end|>\n' }}{% endif %}"
-    "{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
-    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
-)
 LLAMA_2 = (
     "{% for m in messages %}{% if m['role'] == 'user' %}{{ bos_token + '[INST] ' + m['content'] }}"
     "{% else %}{{ ' ' + m['content'] + eos_token }}{% endif %}{% endfor %}"
@@ -36,11 +30,7 @@ def own(tokenizer, monkeypatch):
 @pytest.fixture
 def chatml(tokenizer):
     """BOS is the marker that begins a turn, EOS the one that ends it; the tokenizer adds none."""
-    changed = copy.deepcopy(tokenizer)
-    changed.add_special_tokens({"bos_token": TURN, "eos_token": END})
-    changed.backend_tokenizer.post_processor = None
-    changed.chat_template = CHATML
-    return changed
+    return with_chatml(tokenizer)
 
 
 @pytest.fixture

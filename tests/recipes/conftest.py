@@ -12,6 +12,7 @@ import torch
 import yaml
 from datasets import Dataset
 
+from tests.chatml import with_chatml
 from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.load import read, read_values, validate, with_flags
 from veriloop.pipeline.model.policy import load_tokenizer, save_policy
@@ -66,6 +67,7 @@ MODELS = {
     "models/smollm2-reasoning": "135M", "models/SmolLM2-15-layers": "81M",
     "models/smollm2-student": "81M",
 }  # fmt: skip
+SMOLLM2 = ("135M", "81M")  # whose BOS token begins a turn
 SMALL = {
     "vocab_size": 400, "hidden_size": 64, "intermediate_size": 96, "num_hidden_layers": 2,
     "num_attention_heads": 2, "num_key_value_heads": 1, "head_dim": 32, "initializer_range": 0.05,
@@ -171,7 +173,10 @@ class CountingEngine:
         number = int("".join(c if c.isdigit() else " " for c in text).split()[-1])
         thought = " ".join(f"I count to {at} and then further on." for at in range(6))
         said = f"<think>{thought}</think><answer>{number + 1 + wrong}</answer>"
-        ids = (*self.tokenizer(said, add_special_tokens=False).input_ids, 2)
+        ids = (
+            *self.tokenizer(said, add_special_tokens=False).input_ids,
+            self.tokenizer.eos_token_id,
+        )
         return Completion(ids=ids, logp=(0.0,) * len(ids), finish="stop")
 
     def close(self):
@@ -193,12 +198,16 @@ def checkpoints(tiny_checkpoint, tmp_path_factory):
     folder = tmp_path_factory.mktemp("architectures")
     tokenizer = load_tokenizer(tiny_checkpoint())
     tokenizer.chat_template = CHAT
+    chatml = with_chatml(tokenizer)
     for seed, (name, (kind, shape)) in enumerate(ARCHITECTURES.items()):
         torch.manual_seed(seed)  # a student is no copy of its teacher
+        own = chatml if name in SMOLLM2 else tokenizer
+        ends = {"bos_token_id": own.bos_token_id, "eos_token_id": own.eos_token_id}
+        room = {"vocab_size": max(SMALL["vocab_size"], len(own))}
         model = AutoModelForCausalLM.from_config(
-            AutoConfig.for_model(kind, **shape | SMALL), dtype=torch.float32
+            AutoConfig.for_model(kind, **shape | SMALL | ends | room), dtype=torch.float32
         )
-        save_policy(model, tokenizer, folder / name)
+        save_policy(model, own, folder / name)
     classifier = load_classifier(folder / "1.5B", tokenizer)
     classifier.save_pretrained(folder / "reward")
     tokenizer.save_pretrained(folder / "reward")
