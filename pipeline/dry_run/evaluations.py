@@ -1,4 +1,4 @@
-"""How many questions the evaluations of a recipe ask."""
+"""Which questions the evaluations of a recipe ask, and how many."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,12 +38,15 @@ class Questions:
         return sum(self.by_source.values())
 
     def __str__(self) -> str:
-        counts = [f"{count:,}" for count in self.by_source.values()]
-        text = f"{self.number:,}"
-        if len(counts) > 1 and len({*counts}) == 1:
-            text = f"{counts[0]} of each of {len(counts)} sources = {text}"
-        elif len(counts) > 1:
-            text = f"{' + '.join(counts)} of {len(counts)} sources = {text}"
+        names, counts = ", ".join(self.by_source), {*self.by_source.values()}
+        text = counted(self.number, "held-out problem")
+        if len(self.by_source) == 1:
+            text = f"{text} of {names}"
+        elif len(counts) == 1:
+            text = f"{counts.pop():,} of each of {names} = {text}"
+        else:
+            each = (f"{count:,} of {name}" for name, count in self.by_source.items())
+            text = f"{' + '.join(each)} = {text}"
         return f"at most {text}" if self.at_most else text
 
 
@@ -53,7 +56,7 @@ def both_ends(evaluation: EvaluationConfig, questions: Questions) -> str:
     if GENERAL in questions.by_source:
         greedy += f" except of {GENERAL}"
     answers = f"({counted(evaluation.samples, 'sample')} + {greedy})"
-    return f"{questions} held-out problems x {answers} at both ends"
+    return f"{questions} x {answers} at both ends"
 
 
 def with_those_between(evaluation: EvaluationConfig, sets: Sets, steps: int) -> str:
@@ -65,7 +68,7 @@ def with_those_between(evaluation: EvaluationConfig, sets: Sets, steps: int) -> 
     every = counted(evaluation.every, "step")
     times = counted((steps - 1) // evaluation.every, "time")
     problems = min(evaluation.during, questions.number)
-    return f"{ends}, {problems} x 1 sample every {every} between, {times}"
+    return f"{ends}, {problems} of them x 1 sample every {every} between, {times}"
 
 
 def _is_at_hand(name: str, sets: Sets) -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from veriloop.data.counts import counted
-from veriloop.data.sources import SOURCES
 from veriloop.pipeline.config.checkpoints import (
     INDEX,
     SINGLE,
@@ -15,7 +14,6 @@ from veriloop.pipeline.config.checkpoints import (
     config_of,
     shards_of,
 )
-from veriloop.pipeline.config.datasets import SetConfig, gym_task
 from veriloop.pipeline.config.distill import DistillRecipe
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.preference import CollectPreferencesRecipe
@@ -25,7 +23,8 @@ from veriloop.pipeline.config.r1_stages import StageSelection, Step, steps
 from veriloop.pipeline.config.registry import Recipe, StageRecipe
 from veriloop.pipeline.config.rl import RLRecipe
 from veriloop.pipeline.config.sft import SupervisedRecipe
-from veriloop.pipeline.dry_run.budget import Planned, Shapes, budget_rows, require_memory
+from veriloop.pipeline.dry_run.asked import set_rows, set_rows_of_all, shares
+from veriloop.pipeline.dry_run.budget import Planned, budget_rows, require_memory
 from veriloop.pipeline.dry_run.cluster import cluster_rows
 from veriloop.pipeline.dry_run.evaluations import with_those_between
 from veriloop.pipeline.dry_run.inputs import missing_tags
@@ -37,7 +36,6 @@ from veriloop.pipeline.dry_run.tuning import (
     supervised_rows,
 )
 from veriloop.pipeline.errors import RecipeError
-from veriloop.pipeline.rollouts.sources import sources_of, summary_lines
 
 
 def plan(recipe: Recipe, output: Path | None = None, known: Mapping[str, Shape] = {}) -> str:
@@ -48,26 +46,28 @@ def plan(recipe: Recipe, output: Path | None = None, known: Mapping[str, Shape] 
     """
     if isinstance(recipe, R1Recipe):
         return stage_plans(recipe, output)
-    rows = _rows(recipe, lambda start: known[start] if start in known else shape_at(start))
-    if warning := missing_tags(recipe):
-        rows.append(("warning", warning))
+    rows = _rows(recipe, known, set_rows(recipe))
     if output is not None:
         rows.append(("run folder", str(output)))
-    width = max(len(name) for name, _ in rows)
-    return "\n".join(["", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+    return _table(rows)
 
 
 def stage_plans(
     recipe: R1Recipe, output: Path | None = None, selection: StageSelection | None = None
 ) -> str:
-    """The plan of each selected stage of a whole run, in order. Raises as `plan` does."""
+    """The plan of each selected stage of a whole run, in order, and the published sets of all.
+
+    Raises as `plan` does.
+    """
     selection = selection or StageSelection()
     everything = steps(recipe, selection.over)
     todo, known = selection.of(everything), _shapes(everything)
     plans = [
-        f"{_headline(number, len(todo), step)}{plan(step.recipe, known=known)}"
+        f"{_headline(number, len(todo), step)}{_table(_rows(step.recipe, known, []))}"
         for number, step in enumerate(todo, 1)
     ]
+    if sets := set_rows_of_all(todo):
+        plans.append(f"data sets{_table(sets)}")
     return "\n\n".join(["", *plans, *([f"run folder  {output}"] if output else [])])
 
 
@@ -96,21 +96,37 @@ def _headline(number: int, count: int, step: Step) -> str:
     ])  # fmt: skip
 
 
-def _rows(recipe: StageRecipe, shapes: Shapes) -> Rows:
+def _table(rows: Rows) -> str:
+    width = max(len(name) for name, _ in rows)
+    return "\n".join(["", *(f"  {name:<{width}}  {value}" for name, value in rows)])
+
+
+def _rows(recipe: StageRecipe, known: Mapping[str, Shape], sets: Rows) -> Rows:
+    """The rows of one stage, with `sets` after what it does and before what it needs."""
     if isinstance(recipe, BaseRecipe):
         return _pretraining_rows(recipe)
+
+    def shapes(start: str) -> Shape | None:
+        return known[start] if start in known else shape_at(start)
+
+    rows = [*_stage_rows(recipe), *sets, *cluster_rows(recipe, shapes)]
+    if isinstance(recipe, Planned):
+        rows += budget_rows(recipe, shapes)
+    if warning := missing_tags(recipe):
+        rows.append(("warning", warning))
+    return rows
+
+
+def _stage_rows(recipe: Planned | CollectPreferencesRecipe) -> Rows:
     if isinstance(recipe, CollectPreferencesRecipe):
-        rows = collected_pairs(recipe) + set_rows(list(recipe.problems), recipe.sets)
-        return rows + cluster_rows(recipe, shapes)
+        return collected_pairs(recipe)
     if isinstance(recipe, RLRecipe):
-        rows = _rl_rows(recipe)
-    elif isinstance(recipe, DistillRecipe):
-        rows = distill_rows(recipe)
-    elif isinstance(recipe, SupervisedRecipe):
-        rows = supervised_rows(recipe)
-    else:
-        rows = preference_rows(recipe)
-    return rows + cluster_rows(recipe, shapes) + budget_rows(recipe, shapes)
+        return _rl_rows(recipe)
+    if isinstance(recipe, DistillRecipe):
+        return distill_rows(recipe)
+    if isinstance(recipe, SupervisedRecipe):
+        return supervised_rows(recipe)
+    return preference_rows(recipe)
 
 
 def shape_at(start: str) -> Shape | None:
@@ -193,6 +209,7 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
     return [
         ("rollouts a step", f"{counted(rollout.prompts, 'prompt')} x "
                             f"{rollout.per_prompt} responses = {rollouts:,}"),
+        ("asked", shares(recipe.problems)),
         ("optimizer steps", f"{depth} a step, of "
                             f"{counted(rollouts // minibatches, 'response')} each"
                             + f", in {algorithm.epochs} epochs" * (algorithm.epochs > 1)),
@@ -207,7 +224,6 @@ def _rl_rows(recipe: RLRecipe) -> Rows:
                    f"{tries * recipe.steps * rollouts * rollout.max_tokens:,} in all"),
         ("reference", _reference(recipe, updates)),
         ("evaluation", with_those_between(recipe.evaluation, recipe.sets, recipe.steps)),
-        *set_rows([*recipe.problems, *recipe.evaluation.sources], recipe.sets),
     ]  # fmt: skip
 
 
@@ -222,28 +238,6 @@ def _reference(recipe: RLRecipe, updates: int) -> str:
     rounded = "" if due == every else f" ({every} rounded up to whole rollouts)"
     times = counted(updates // due, "time")
     return f"replaced every {counted(due, 'optimizer step')}{rounded}, {times}"
-
-
-def set_rows(names: Sequence[str], sets: Mapping[str, SetConfig]) -> Rows:
-    """A row for each published set among the names; nothing is downloaded.
-
-    Raises RecipeError for a file that cannot be read.
-    """
-    published = [name for name in dict.fromkeys(names) if name in sets or name not in SOURCES]
-    return [("data", line) for name in published for line in _set_lines(name, sets)]
-
-
-def _set_lines(name: str, sets: Mapping[str, SetConfig]) -> list[str]:
-    if (task := gym_task(name, sets)) is not None:
-        return [f"{name}: reasoning-gym's {task}, generated"]
-    config = sets.get(name, SetConfig())
-    layout = config.layout(name)
-    configs = [config, *(sets.get(other, SetConfig()) for other in config.against)]
-    if all(config.path for config in configs):
-        lines = summary_lines(sources_of([name], sets)[1])
-        return [f"{line} (prompts of any length)" for line in lines]
-    source = config.path or (layout.repo if layout else "")
-    return [f"{name}: {source}, from the hub or its cache when the run starts"]
 
 
 def tiny_parameters(model: TinyModel) -> int:

@@ -22,6 +22,7 @@ from veriloop.pipeline.config.sft import (
     SupervisedRecipe,
     WorkedDataConfig,
 )
+from veriloop.pipeline.dry_run.asked import shares
 from veriloop.pipeline.dry_run.evaluations import Questions, both_ends, with_those_between
 from veriloop.pipeline.dry_run.memory import Rows
 
@@ -31,12 +32,22 @@ def supervised_rows(recipe: SupervisedRecipe) -> Rows:
     rows = [("data", _data(recipe.data))] if isinstance(recipe, SFTRecipe) else _collected(recipe)
     rows += _optimizer(recipe)
     rows.append(("held out", counted(recipe.data.held_out, "row")))
-    return [*rows, *_examined(recipe)] if recipe.examine else rows
+    if recipe.examine:
+        return [*rows, *_examined(recipe)]
+    return rows if isinstance(recipe, SFTRecipe) else [*rows, *_kept_out(recipe)]
 
 
 def _examined(recipe: SupervisedRecipe | DistillRecipe | PreferenceRecipe) -> Rows:
     questions = Questions.of(recipe.evaluation, recipe.sets)
     return [("evaluation", both_ends(recipe.evaluation, questions))]
+
+
+def _kept_out(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
+    """What a stage that evaluates nothing reads of the held-out problems."""
+    if not recipe.filters.overlap:
+        return []
+    questions = Questions.of(recipe.evaluation, recipe.sets)
+    return [("evaluation", f"none; rows that overlap with {questions} are left out")]
 
 
 def _collected(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
@@ -48,6 +59,7 @@ def _collected(recipe: ColdStartRecipe | RejectionRecipe) -> Rows:
         ("teacher", recipe.teacher),
         ("sampled", f"{collect.questions:,} questions x {collect.per_prompt} answers = "
                     f"{samples:,}"),
+        ("asked", shares(collect.problems)),
         ("kept", f"at most {kept:,}: up to {collect.keep} correct answers of each question"),
     ]  # fmt: skip
     if isinstance(recipe, RejectionRecipe) and recipe.general.reasoning:
@@ -77,6 +89,7 @@ def _on_policy(recipe: DistillRecipe) -> Rows:
         ("loss", divergence),
         ("rollouts a step", f"{rollout.prompts} prompts x {rollout.per_prompt} responses = "
                             f"{rollouts:,}"),
+        ("asked", shares(recipe.problems)),
         ("optimizer steps", f"{minibatches} a step, of "
                             f"{counted(rollouts // minibatches, 'response')} each"),
         ("whole run", f"{counted(recipe.steps, 'step')} = {recipe.steps * rollouts:,} rollouts"),
@@ -117,6 +130,7 @@ def _preference(recipe: PreferenceRecipe) -> Rows:
             f"{counted(schedule.epochs, 'epoch')}",
         ),
         ("data", sampled if schedule.samples else _preference_data(recipe.data)),
+        *([("asked", shares(recipe.problems))] if schedule.samples else []),
         ("optimizer steps", f"of {recipe.batch} {unit} each"),
         ("measured on", counted(recipe.data.held_out, "held-out row")),
         *(_examined(recipe) if recipe.problems else []),
@@ -134,6 +148,7 @@ def collected_pairs(recipe: CollectPreferencesRecipe) -> Rows:
     rows = [
         ("sampled", f"{recipe.questions:,} questions x {answers} answers = "
                     f"{recipe.questions * answers:,}"),
+        ("asked", shares(recipe.problems)),
         ("ranked by", _labeller(label)),
         ("pairs", f"at most {recipe.questions * min(label.pairs, answers // 2):,}, whose scores "
                   f"differ by more than {label.gap:g}"),
@@ -174,7 +189,8 @@ def _reward(recipe: RewardModelRecipe) -> Rows:
 
 def _data(data: SFTDataConfig) -> str:
     if isinstance(data, WorkedDataConfig) and data.problems:
-        return f"{data.rows:,} worked solutions of {', '.join(data.problems)}"
+        one, told = len(data.problems) == 1, shares(data.problems)
+        return f"{counted(data.rows, 'worked solution')}{' of' if one else ':'} {told}"
     rows = counted(data.rows, "row") if data.rows else "every row"
     is_file_name = Path(data.source).suffix in FILES  # else a file that a stage will name
     missing = is_file_name and data.source not in GENERATED and not Path(data.source).is_file()

@@ -37,9 +37,10 @@ def test_every_stage_is_measured_on_published_benchmarks_that_no_question_overla
         assert {name for one in recipe.sets.values() for name in one.against} == benchmarks
 
 
-@pytest.mark.parametrize("stage", ["zero", "reasoning_rl", "preference_rl"])
-def test_the_plan_names_every_set(stage):
+@pytest.mark.parametrize("stage", [*ASKING, "distill"])
+def test_the_plan_says_where_every_set_is(stage):
     recipe = read(f"paper/{stage}")
     told = plan(recipe)
-    named = {*recipe.evaluation.sources, *recipe.problems} - {"general"}
+    asked = weights(recipe) if stage in ASKING else ()
+    named = {*recipe.evaluation.sources, *asked} - {"general"}
     assert all(f"{name}: " in told for name in named)

@@ -300,13 +300,13 @@ def test_a_bucket_of_weights_is_counted_where_it_lies(tmp_path):
 
 def test_evaluations_at_the_ends_and_between():
     asked = {"problems": 100, "samples": 8, "every": 3, "during": 40}
-    said = "100 held-out problems x (8 samples + 1 greedy) at both ends"
+    said = "100 held-out problems of arithmetic x (8 samples + 1 greedy) at both ends"
     assert rows(zero(evaluation=asked | {"every": 0}))["evaluation"] == said
     assert rows(zero(evaluation=asked))["evaluation"] == (
-        f"{said}, 40 x 1 sample every 3 steps between, 3 times"
+        f"{said}, 40 of them x 1 sample every 3 steps between, 3 times"
     )
     assert rows(zero(steps=9, evaluation=asked))["evaluation"].endswith("between, 2 times")
-    assert "100 x 1 sample" in rows(zero(evaluation=asked | {"during": 500}))["evaluation"]
+    assert "100 of them x 1 sample" in rows(zero(evaluation=asked | {"during": 500}))["evaluation"]
 
 
 def test_base_arithmetic_by_hand():
@@ -571,8 +571,8 @@ def test_a_damaged_config_is_named(tmp_path):
 def test_problems_of_an_evaluation_are_counted_for_each_source():
     asked = {"sources": ["arithmetic", "programs"], "problems": 40, "during": 60, "every": 3}
     told = rows(zero(evaluation=asked))["evaluation"]
-    assert told.startswith("40 of each of 2 sources = 80 held-out problems x")
-    assert "60 x 1 sample every 3 steps" in told
+    assert told.startswith("40 of each of arithmetic, programs = 80 held-out problems x")
+    assert "60 of them x 1 sample every 3 steps" in told
 
 
 def test_a_source_with_fewer_problems_and_one_without_greedy_answers_are_counted_as_they_are(
@@ -584,15 +584,19 @@ def test_a_source_with_fewer_problems_and_one_without_greedy_answers_are_counted
     sets = {"few": {"path": str(file), "of": "gsm8k", "held_out": 0.3}}
     asked = {"sources": ["arithmetic", "few"], "problems": 30, "during": 60, "every": 3}
     told = rows(zero(evaluation=asked, sets=sets))["evaluation"]
-    held_out = int(told.split()[2])
-    assert told.startswith(f"30 + {held_out} of 2 sources = {30 + held_out} held-out problems x (")
-    assert 0 < held_out < 30 and f"{30 + held_out} x 1 sample every 3 steps" in told
+    held_out = int(told.split()[4])
+    total = 30 + held_out
+    assert told.startswith(f"30 of arithmetic + {held_out} of few = {total} held-out problems x (")
+    assert 0 < held_out < 30 and f"{total} of them x 1 sample every 3 steps" in told
     general = {"sources": ["arithmetic", "general"], "problems": 30}
     told = rows(zero(evaluation=general))["evaluation"]
-    assert told.startswith("30 of each of 2 sources") and "+ 1 greedy except of general)" in told
+    assert (
+        told.startswith("30 of each of arithmetic, general")
+        and "+ 1 greedy except of general)" in told
+    )
     hub = {"sources": ["arithmetic", "gsm8k"], "problems": 30}
     told = rows(zero(evaluation=hub))["evaluation"]
-    assert told.startswith("at most 30 of each of 2 sources = 60 held-out problems")
+    assert told.startswith("at most 30 of each of arithmetic, gsm8k = 60 held-out problems")
 
 
 def test_the_run_folder_is_reported_when_there_is_one(tmp_path):

@@ -109,7 +109,7 @@ def test_a_file_its_steps_and_its_cosine():
     assert told["optimizer steps"] == "of 32 rows each, 3 epochs"
     assert told["learning rate"] == "0.001, on a cosine to 0.0001"
     assert told["held out"] == "48 rows"
-    assert told["evaluation"].startswith("256 held-out problems x (4 samples + 1 greedy)")
+    assert told["evaluation"].startswith("256 held-out problems of arithmetic x (4 samples")
     assert told["parameters"] == "578,400"
 
 
@@ -141,18 +141,18 @@ def test_adapters_leave_the_weights_alone_to_be_held():
 
 
 def test_what_distillation_asks_on_held_out_problems_is_told():
-    asked = "30 held-out problems x (2 samples + 1 greedy) at both ends"
+    asked = "30 held-out problems of arithmetic x (2 samples + 1 greedy) at both ends"
     evaluation = {"problems": 30, "samples": 2}
     offline = {"method": "logits", "data": {"source": "nowhere.jsonl", "held_out": 4}}
     assert rows(**offline, evaluation=evaluation)["evaluation"] == asked
     assert "evaluation" not in rows(**offline, examine=False)
     between = {"every": 5, "during": 10}
     planned = rows(method="on_policy", steps=20, evaluation=evaluation | between)
-    assert planned["evaluation"] == f"{asked}, 10 x 1 sample every 5 steps between, 3 times"
+    assert planned["evaluation"] == f"{asked}, 10 of them x 1 sample every 5 steps between, 3 times"
 
 
 def test_a_preference_stage_that_samples_problems_tells_what_it_asks():
-    asked = "256 held-out problems x (4 samples + 1 greedy) at both ends"
+    asked = "256 held-out problems of arithmetic x (4 samples + 1 greedy) at both ends"
     recipe = read("tiny/online_dpo")
     assert recipe.problems and lines(recipe)["evaluation"] == asked
     offline = recipe.model_copy(

@@ -9,7 +9,7 @@ from veriloop.data.hub.sets import SETS
 from veriloop.data.sources import SOURCES, source_of
 from veriloop.pipeline.config.datasets import SetConfig
 from veriloop.pipeline.config.rl import ZeroRecipe
-from veriloop.pipeline.dry_run.plan import set_rows
+from veriloop.pipeline.dry_run.asked import described
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.rollouts import sources as questions
 from veriloop.pipeline.rollouts.prompt_limit import PromptLimit
@@ -199,14 +199,22 @@ def test_a_set_that_cannot_be_read_is_a_mistake_in_the_recipe(tmp_path):
 
 def test_the_plan_reads_files_and_fetches_nothing(sums):
     sets = {"gsm8k": SetConfig(path=sums(6), held_out=0.5)}
-    ((_, row),) = set_rows(["arithmetic", "gsm8k"], sets)
-    assert row.startswith("gsm8k: ") and row.endswith(" held out (prompts of any length)")
-    assert set_rows(["gsm8k", "math500"], {}) == [
-        ("data", "gsm8k: openai/gsm8k, from the hub or its cache when the run starts"),
-        ("data", "math500: HuggingFaceH4/MATH-500, from the hub or its cache when the run starts"),
-    ]
-    with pytest.raises(RecipeError, match="is not a file or folder"):
-        set_rows(["gsm8k"], {"gsm8k": SetConfig(path="none")})
+    ((name, told),) = described(["arithmetic", "gsm8k"], sets).items()
+    assert name == "gsm8k" and told.endswith(" held out (prompts of any length)")
+    assert told.partition(" ")[2].startswith("questions to learn from, ")
+    assert described(["gsm8k", "math500"], {}) == {
+        "gsm8k": "openai/gsm8k, from the hub or its cache when the run starts",
+        "math500": "HuggingFaceH4/MATH-500, from the hub or its cache when the run starts",
+    }
+
+
+def test_the_plan_says_which_file_of_a_set_is_missing_and_refuses_one_without_rows(sums, tmp_path):
+    assert described(["gsm8k"], {"gsm8k": SetConfig(path="none")}) == {"gsm8k": "none (not found)"}
+    sets = {"gsm8k": SetConfig(path=sums(6), against=("svamp",)), "svamp": SetConfig(path="none")}
+    assert described(["gsm8k"], sets) == {"gsm8k": "none (not found)"}
+    (tmp_path / "bad.jsonl").write_text("{")
+    with pytest.raises(RecipeError, match=r"sets\.gsm8k: .*bad\.jsonl"):
+        described(["gsm8k"], {"gsm8k": SetConfig(path=str(tmp_path / "bad.jsonl"))})
 
 
 @pytest.fixture
@@ -228,10 +236,10 @@ def test_a_task_of_reasoning_gym_is_named_or_given_settings(gym):
         ("acre", {}, "reasoning_gym/acre"),
     ]
     assert list(sources) == ["words", "reasoning_gym/acre"] and facts == {}
-    assert set_rows(["words", "reasoning_gym/acre"], asked.sets) == [
-        ("data", "words: reasoning-gym's spell_backward, generated"),
-        ("data", "reasoning_gym/acre: reasoning-gym's acre, generated"),
-    ]
+    assert described(["words", "reasoning_gym/acre"], asked.sets) == {
+        "words": "reasoning-gym's spell_backward, generated",
+        "reasoning_gym/acre": "reasoning-gym's acre, generated",
+    }
 
 
 @pytest.mark.parametrize(
