@@ -10,23 +10,19 @@ is faster on a processor without instructions for bfloat16. `--quick` takes a st
 generated sums.
 
 Claim: on SVAMP's held-out questions the greedy answers after GRPO are right more often than those
-after further SFT, by more than the 95 % interval. It is paired by question, and of several seeds it
-is the mean of their intervals: it says how these runs answer other such questions, not what other
-seeds do.
+after further SFT, by more than the 95 % interval. It is paired by question, over the seeds' mean of
+each: it says how these runs answer other such questions, not what other seeds do.
 """
 
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 from listed_runs import Settings, Stage, figures, last_scores, listed, run
 from publish import arguments, publish
-from recipe_tables import published_gains
+from recipe_tables import published_gains, sft_lead
 from tiny_runs import OPTIONS, work_folder
-
-from veriloop.pipeline.evaluation.statistics import mean_change
 
 LIST, SEEDS, CORES = "real/smollm2/against_sft", (0, 1, 2), 2
 ARMS = ("cold_start", "reasoning_rl", "further_sft")
@@ -50,6 +46,8 @@ def record_of(
     seed: int, stages: Mapping[str, Stage], scores: Mapping[str, Mapping[str, Any]]
 ) -> dict[str, Any]:
     """What is published of one seed. `scores`: the last ones by problem of the compared stages."""
+    if len({by_problem["problems"] for by_problem in scores.values()}) > 1:
+        raise SystemExit(f"{' and '.join(COMPARED)} were asked different questions")
     result: dict[str, Any] = {"seed": seed}
     for arm in ARMS:
         result[arm] = {side: figures(stages[arm][side]) for side in ("before", "after")}
@@ -58,23 +56,13 @@ def record_of(
         result[arm] |= {"seconds": stages[arm]["seconds"], "steps": len(stages[arm]["curve"])}
     if all(WORDS in by_problem["scores"] for by_problem in scores.values()):
         result["scores"] = {arm: by_problem["scores"][WORDS] for arm, by_problem in scores.items()}
-        result["lead"] = lead(scores)
+        result["problems"] = scores[COMPARED[0]]["problems"]  # their digest
     return result
-
-
-def lead(scores: Mapping[str, Mapping[str, Any]]) -> list[float]:
-    """The lead of GRPO over further SFT in WORDS and its 95 % interval, paired by problem."""
-    grpo, sft = (scores[arm] for arm in COMPARED)
-    if grpo["problems"] != sft["problems"]:
-        raise SystemExit(f"{' and '.join(COMPARED)} were asked different questions")
-    pairs = zip(grpo["scores"][WORDS], sft["scores"][WORDS], strict=True)
-    change = mean_change([one - other for one, other in pairs if None not in (one, other)])
-    return [change.value, change.low, change.high]
 
 
 def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Claims that the results do not support."""
-    value, low, high = map(fmean, zip(*(result["lead"] for result in results), strict=True))
+    value, low, high = sft_lead(results)
     if low > 0:
         return []
     return [f"{WORDS}: GRPO less further SFT {value:+.3f}, {low:+.3f} to {high:+.3f} (95 %)"]
