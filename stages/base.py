@@ -9,7 +9,7 @@ the training code, with its metrics in base.json; WeakBaseError if it is too wea
 
 `recipes/tiny/base.yaml` trains about 580 k parameters for 1,200 steps of about 2,048 tokens. Muon
 trains the matrices of the blocks and AdamW the rest: at this budget AdamW alone does not learn to
-add. `compute: bfloat16` halves the size of what both passes multiply.
+add. `compute: bfloat16` halves the size of what both passes multiply, `auto` where the CPU can.
 """
 
 import ast
@@ -37,7 +37,7 @@ from veriloop.data import corpus, general
 from veriloop.data.sources import SOURCES
 from veriloop.data.tokenizer import train as train_tokenizer
 from veriloop.pipeline.config.pretraining import BaseRecipe, TinyModel
-from veriloop.pipeline.config.sections import TrainerConfig
+from veriloop.pipeline.config.sections import Compute, TrainerConfig
 from veriloop.pipeline.errors import StageError
 from veriloop.pipeline.model.packing import best_fit, lay_out
 from veriloop.pipeline.model.policy import save_policy, score
@@ -49,7 +49,7 @@ from veriloop.pipeline.runs import lineage
 from veriloop.pipeline.runs.atomic_write import fsync
 from veriloop.pipeline.runs.console import activity, say
 from veriloop.pipeline.runs.manifest import AGAIN, RunManifest, failure_recorded, recorded, typed
-from veriloop.pipeline.runs.provenance import identity
+from veriloop.pipeline.runs.provenance import computes_bfloat16, cpu_flags, identity
 from veriloop.pipeline.sampling.sampler import Sampling
 from veriloop.pipeline.training.muon import Muon
 from veriloop.pipeline.training.optimizer import Optimizer
@@ -256,7 +256,8 @@ def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
         recipe.model.vocabulary,
         general.vocabulary() if recipe.corpus.general else (),
     )
-    trainer = TrainerConfig(compute=recipe.compute)
+    compute = precision_of(recipe)
+    trainer = TrainerConfig(compute=compute)
     model = prepare(untrained(recipe.model, tokenizer), trainer)
     optimizer = Optimizer(model, recipe.optimizer)
     losses: list[float] = []
@@ -273,8 +274,17 @@ def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
         "loss": sum(losses[-100:]) / len(losses[-100:]),
         "step_accuracy": step_accuracy(directory),
         "seconds": time.monotonic() - started,
+        "compute": compute,
         "recipe": recipe.model_dump(mode="json"),
     }
+
+
+def precision_of(recipe: BaseRecipe) -> Compute:
+    """The precision of both passes on this CPU."""
+    if recipe.compute != "auto":
+        return recipe.compute
+    flags = cpu_flags()
+    return "bfloat16" if flags and computes_bfloat16(flags) else "float32"
 
 
 def untrained(shape: TinyModel, tokenizer: Any) -> Any:

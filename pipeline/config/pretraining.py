@@ -65,8 +65,11 @@ class BaseRecipe(Part):
     """Tokens per optimizer step."""
     row: Count = 128
     """Positions per packed row."""
-    compute: Compute = "float32"
-    """Precision of both passes; weights stay float32."""
+    compute: Compute | Literal["auto"] = "float32"
+    """Precision of both passes; weights stay float32.
+
+    auto: bfloat16 on a CPU that has matrix instructions for it, else float32.
+    """
     optimizer: OptimizerConfig
     """Learning rates, decay and schedule."""
     step_accuracy: Share = 0.7

@@ -71,7 +71,8 @@ def test_in_bfloat16_both_passes_compute_in_it_and_the_saved_weights_are_float32
             hook.remove()
 
     monkeypatch.setattr(base, "score", watched)
-    half, whole = (base.ensure(recipe(compute=c)) for c in ("bfloat16", "float32"))
+    monkeypatch.setattr(base, "cpu_flags", lambda: {"amx_bf16"})
+    half, whole = (base.ensure(recipe(compute=c)) for c in ("auto", "float32"))
     assert seen == [torch.bfloat16] * 3 + [torch.float32] * 3 and half != whole
     one, other = (
         AutoModelForCausalLM.from_pretrained(folder).state_dict() for folder in (half, whole)
@@ -80,8 +81,21 @@ def test_in_bfloat16_both_passes_compute_in_it_and_the_saved_weights_are_float32
         assert weight.dtype == torch.float32
         torch.testing.assert_close(weight, other[name], atol=0.05, rtol=0)
     assert not torch.equal(one["lm_head.weight"], other["lm_head.weight"])
-    losses = [json.loads((folder / "base.json").read_text())["loss"] for folder in (half, whole)]
-    assert losses[0] == pytest.approx(losses[1], abs=0.02)
+    facts = [json.loads((folder / "base.json").read_text()) for folder in (half, whole)]
+    assert [fact["compute"] for fact in facts] == ["bfloat16", "float32"]
+    assert facts[0]["loss"] == pytest.approx(facts[1]["loss"], abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("flags", "precision"),
+    [({"avx2", "avx512_bf16"}, "bfloat16"), ({"bf16"}, "bfloat16"), ({"avx2"}, "float32"),
+     (set(), "float32")],
+)  # fmt: skip
+def test_auto_is_bfloat16_on_a_cpu_that_is_known_to_compute_in_it(monkeypatch, flags, precision):
+    monkeypatch.setattr(base, "cpu_flags", lambda: flags)
+    assert base.precision_of(recipe(compute="auto")) == precision
+    assert base.precision_of(recipe()) == "float32"
+    assert base.precision_of(recipe(compute="bfloat16")) == "bfloat16"
 
 
 def test_a_corpus_that_reads_otherwise_is_another_model(monkeypatch):
