@@ -153,6 +153,25 @@ def sft_lead(runs: Sequence[Run]) -> tuple[float, float, float]:
     return change.value, change.low, change.high
 
 
+def published_code(runs: Sequence[Run]) -> list[str]:
+    """A published model that learns to write programs: a row for each seed and stage."""
+    header = ["seed", "stage", "pass@1", "its rise, 95 %", "greedy", "format", "steps", "minutes"]
+    rows = [
+        [
+            str(run["seed"]),
+            name,
+            _change(run[name], "pass@1"),
+            _gain(run[name]),
+            *(_change(run[name], key) for key in ("greedy", "format")),
+            str(run[name]["steps"]),
+            f"{run[name]['seconds'] / 60:.0f}",
+        ]
+        for run in runs
+        for name in ("cold_start", "code_rl")
+    ]
+    return table(header, rows)
+
+
 def published_sets(rows: Sequence[Run]) -> list[str]:
     """A published model on whole test sets, greedy and sampled."""
     columns = ["set", "questions", "answers", "right (95 %)", "cut off", "no answer", "tokens"]
