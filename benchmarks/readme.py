@@ -273,19 +273,26 @@ def grown_memory(soaked: Sequence[Mapping[str, Any]]) -> str:
 
 def printed_by(name: str) -> str:
     """The script with its flags, the measured commit, and whether the tree was clean."""
-    result = load(name)
-    commit = result.get("git", {}).get("commit", "")[:7]
-    command = result["command"].removeprefix("python ").split(" --json")[0]
-    dirty = " with uncommitted changes" if result.get("git", {}).get("dirty") is True else ""
+    return _printed_by(load(name))
+
+
+def _printed_by(record: Mapping[str, Any]) -> str:
+    commit = record.get("git", {}).get("commit", "")[:7]
+    command = record["command"].removeprefix("python ").split(" --json")[0]
+    dirty = " with uncommitted changes" if record.get("git", {}).get("dirty") is True else ""
     return f"`{command}`" + (f" at {commit}{dirty}" if commit else "")
 
 
 def age(name: str) -> ages.Age:
     """The age of a result. Mutants are of the files that it lists."""
     result = load(name)
-    script = result["command"].removeprefix("python benchmarks/").split(".py")[0]
-    listed = tuple(result["results"]["per_file"]) if script == "mutation" else ()
-    return ages.age(ROOT, result["git"]["commit"], (*listed, *ages.measured(script)))
+    listed = tuple(result["results"]["per_file"]) if name == "mutation" else ()
+    return _age(result, listed)
+
+
+def _age(record: Mapping[str, Any], listed: tuple[str, ...] = ()) -> ages.Age:
+    script = record["command"].removeprefix("python benchmarks/").split(".py")[0]
+    return ages.age(ROOT, record["git"]["commit"], (*listed, *ages.measured(script)))
 
 
 def sandbox_proofs() -> list[tuple[str, str, str]]:
@@ -547,8 +554,11 @@ def _span(values: Sequence[float]) -> str:
 
 
 def page(name: str, lines: Sequence[str]) -> str:
-    """A table with its source, between the markers."""
+    """A table with its source, between the markers. A part that was added to the result later, as
+    the bounds of steps, has a source of its own."""
     note = f"{machine(load(name))}; printed by {printed_by(name)} ({age(name)})."
+    if added := load(name).get("bounds"):
+        note += f" Products alone: printed by {_printed_by(added)} ({_age(added)})."
     return "\n".join([f"<!-- {name}: written by benchmarks/readme.py -->", note, "", *lines, END])
 
 

@@ -19,6 +19,7 @@ PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts
 PARTS |= {"ray_nodes.py", "gpu_cluster.py", "published_turns.py", "faults/raylets.py"}
 PARTS |= {"faults/tiny_stages.py", "faults/mutations.py", "faults/traffic.py", "faults/oracles.py"}
 PARTS |= {"faults/service_kills.py", "busy_loops.py", "targets.py", "ages.py"}
+PARTS |= {"grpo_bounds.py", "bound_turns.py"}
 FAULTS = sorted(f"faults/{p.name}" for p in (ROOT / "benchmarks/faults").glob("[!_]*.py"))
 SCRIPTS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in PARTS)
 SCRIPTS += [script for script in FAULTS if script not in PARTS]
