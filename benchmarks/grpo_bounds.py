@@ -113,7 +113,8 @@ def bound(
     The last of `shapes` is the head."""
     step = min(steps, key=lambda step: step["cpu_s"] / step["tokens"])
     work = Work(prompts=prompts, tokens=step["tokens"])
-    seconds, operations = (dict.fromkeys(("update", "sample"), 0.0) for _ in range(2))
+    seconds: dict[str, float] = {"update": 0.0, "sample": 0.0}
+    operations = dict(seconds)
     for index, (outputs, inputs) in enumerate(shapes):
         head = index == len(shapes) - 1
         positions = {"update": work.update(head=head), "sample": work.sampling(head=head)}
