@@ -2,6 +2,7 @@
 
     python benchmarks/against_trl.py [--quick] [--json FILE] [--sizes 1M 10M 60M] [--rounds N]
                                       [--precisions float32 bfloat16] [--folder DIR]
+    python benchmarks/against_trl.py --bounds RESULT.json [--json FILE] [--sizes ...] [--rounds N]
 
 16 prompts x 8 answers of at most 80 tokens, from random models that rarely end early. TRL has a
 separate environment (created once under outputs/cache) and is measured as it installs, which is in
@@ -13,7 +14,9 @@ as it installs takes turns with those in bfloat16. The metric is answer tokens p
 are at equal precision. With `--precisions float32` only TRL as it installs computes in bfloat16,
 which is slower on a CPU without instructions for it. Trials, and contenders that are done, are kept
 in DIR; the same command at the same clean commit goes on with them. Those of 60M that take turns
-hold up to 13 GiB.
+hold up to 13 GiB. Then the least time that an update and sampling can take is measured for each
+size and precision (`grpo_bounds.py`). `--bounds` measures that alone, without TRL, with a few steps
+of ours beside it, and writes the earlier result with it.
 """
 
 import json
@@ -23,9 +26,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bound_turns import linear_shapes
 from contenders import BFLOAT16, SIZES, Contender, Process, in_turn, model_of
+from grpo_bounds import bound, prompt_tokens, with_bounds
+from grpo_bounds import measured as products_of
 from grpo_turns import QUESTIONS
-from paired import at_equal_precision
+from paired import at_equal_precision, over_bounds
 from publish import ROOT, arguments, publish, table
 from tiny_runs import work_folder
 
@@ -39,6 +45,8 @@ SCRIPT = "grpo_turns.py"
 WARM_UP = {"1M": 2, "10M": 2, "60M": 1}  # steps of each that are not counted
 # Of a setting in the search: steps that are not counted, and that are. One of 60M takes minutes.
 TRIAL = {"1M": (1, 2), "10M": (1, 2), "60M": (1, 1)}
+# Of ours beside the products of an earlier result: the same. Machines of one name differ in speed.
+BESIDE = {"1M": (1, 2), "10M": (1, 2), "60M": (0, 1)}
 BARS = {"1M": 2.0, "10M": 3.5, "60M": 3.5}  # times TRL's best at equal precision
 MICRO_BATCHES = {"1M": (128, 32, 16), "10M": (128, 32, 16), "60M": (16, 8)}  # 128 exceed memory
 PRECISIONS = ("float32", "bfloat16")
@@ -46,7 +54,7 @@ PRECISIONS = ("float32", "bfloat16")
 Settings = dict[str, Any]
 Measure = Callable[[Contender], float]  # tokens per second; raises SystemExit if it does not run
 
-TRIALS, DONE = "trials.json", "rows.json"  # what is kept in a folder
+TRIALS, DONE, BOUNDS = "trials.json", "rows.json", "bounds.json"  # what is kept in a folder
 
 OURS = (
     Contender(name="ours, vLLM", side="ours", settings={"sampler.engine": "vllm"}),
@@ -226,10 +234,49 @@ def main() -> int:
         precisions={"nargs": "+", "choices": PRECISIONS, "default": PRECISIONS},
         rounds={"type": int, "default": 7, "help": "steps of each contender that are counted"},
         folder={"type": Path, "help": "where trials are kept; default: a new folder"},
+        bounds={"type": Path, "help": "add the least times to this result and measure no step"},
     )
     sizes, rounds = (["1M"], 1) if options.quick else (options.sizes, options.rounds)
     folder = work_folder(options.folder, "against-trl")
-    rows = [row for size in sizes for row in measured(size, options.precisions, rounds, folder)]
+    older = json.loads(options.bounds.read_text()) if options.bounds else None
+    rows = older["results"] if older else []
+    if older is None:
+        for size in sizes:
+            rows += measured(size, options.precisions, rounds, folder)
+    models = {size: with_trl_template(model_of(folder / size, SIZES[size])) for size in sizes}
+    done = Kept(folder / BOUNDS)
+
+    def bounds_of(row: Mapping[str, Any]) -> dict[str, float] | None:
+        if row["size"] not in models or row["precision"] not in options.precisions:
+            return row.get("bound")
+        least = partial(bounds, row, models[row["size"]], rounds, folder, anew=older is not None)
+        return done([row["size"], row["precision"], rounds], least)
+
+    rows = with_bounds(rows, bounds_of)
+    failed = [] if options.quick else shortfalls(rows)
+    added = ("bounds", older) if older else None
+    return publish(options, shown(rows), rows, failed=failed, added=added)
+
+
+def bounds(
+    row: Mapping[str, Any], model: Path, rounds: int, folder: Path, *, anew: bool
+) -> dict[str, float]:
+    """The bounds of a row of ours; with `anew` of steps that it takes now, else of its own."""
+    steps = row["steps"]
+    if anew:
+        (one,) = (one for one in OURS if one.name == row["name"])
+        (own,) = in_turn([Process(one, SCRIPT, model, folder)], *BESIDE[row["size"]])
+        steps = own["steps"]
+    products, read = products_of(model, row["precision"], rounds, folder)
+    found = bound(
+        row["precision"], steps, linear_shapes(model), products, read, prompt_tokens(model)
+    )
+    print(f"{row['size']}, {row['precision']}: {found}", flush=True)
+    return found
+
+
+def shown(rows: Sequence[Mapping[str, Any]]) -> str:
+    """The steps, the settings of TRL that were found, and how far the steps are from the bounds."""
     columns = ("s", "cpu_s", "tokens", "tokens_per_s", "peak_gib")
     text = table(
         ["size", "contender", "s", "CPU s", "tokens", "per s", "GiB"],
@@ -238,7 +285,9 @@ def main() -> int:
     for row in rows:
         if "trials" in row:
             text += f"\n{row['size']}, {row['name']}: {row['settings']}"
-    return publish(options, text, rows, failed=[] if options.quick else shortfalls(rows))
+    if least := over_bounds(rows):
+        text += "\n" + table(list(least[0]), [list(row.values()) for row in least])
+    return text
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def worth(text: str, ids: Sequence[int], *, learn: bool) -> float:
     return sum(i < HALF for i in ids) / len(ids) if learn else (len(text) % 10) / 10
 
 
-def reply(began: tuple[float, float], tokens: float, **more: float) -> None:
+def reply(began: tuple[float, float], tokens: float, **more: Any) -> None:
     """Report the cost of a step, and further values, to the parent."""
     wall, cpu = time.monotonic() - began[0], time.process_time() - began[1]
     answer = {"s": wall, "cpu_s": cpu, "tokens": tokens, "peak_gib": peak_gib(), **more}

@@ -70,3 +70,34 @@ def at_equal_precision(rows: Iterable[Mapping[str, Any]]) -> dict[str, float]:
             ours, theirs = sides(equal, "tokens_per_s", max)
             ratios[precision] = ours / theirs
     return ratios
+
+
+def over_bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """For each row with bounds: the bounds, our update, sampling and step over them, our speed-up
+    over TRL at its best in that precision, and the largest that the bounds allow: ours times as
+    much."""
+    found: list[dict[str, Any]] = []
+    for row in rows:
+        if "bound" not in row:
+            continue
+        least = row["bound"]
+        equal = [
+            r for r in rows if (r["size"], r.get("precision")) == (row["size"], row["precision"])
+        ]
+        _, theirs = sides(equal, "tokens_per_s", max)
+        ours = row["tokens_per_s"] / theirs
+        times = least["our_step_s"] / (least["update_s"] + least["sample_s"])
+        found.append(
+            {
+                **{key: row[key] for key in ("size", "precision")},
+                **{f"{part}_least": least[f"{part}_s"] for part in ("update", "sample")},
+                **{
+                    f"{part}_times": least[f"our_{part}_s"] / least[f"{part}_s"]
+                    for part in ("update", "sample")
+                },
+                "step_times": times,
+                "ours": ours,
+                "at_most": ours * times,
+            }
+        )
+    return found

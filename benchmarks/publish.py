@@ -50,16 +50,27 @@ def table(header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
 
 
 def publish(
-    options: argparse.Namespace, text: str, results: Any, *, failed: Sequence[str] = ()
+    options: argparse.Namespace,
+    text: str,
+    results: Any,
+    *,
+    failed: Sequence[str] = (),
+    added: tuple[str, Mapping[str, Any]] | None = None,
 ) -> int:
-    """Print the table and the failures, write the JSON, and return the exit code."""
+    """Print the table and the failures, write the JSON, and return the exit code. `added`: a name
+    and the older result that this one adds a part to; then the command, versions, machine and
+    commit are those of the older one, and those of this one stand under the name."""
     print(text)
     for line in failed:
         print(f"FAILED: {line}")
     if options.json:
         script = Path(sys.argv[0]).resolve().relative_to(ROOT)
         command = shlex.join(["python", str(script), *options.asked])
-        content = {"command": command, **identity(), "results": results, "failed": list(failed)}
+        told = {"command": command, **identity()}
+        if added:
+            name, older = added
+            told = {**older, name: told}
+        content = {**told, "results": results, "failed": list(failed)}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(laid_out(json.loads(json.dumps(content))) + "\n")
     return 1 if failed else 0

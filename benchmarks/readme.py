@@ -2,7 +2,8 @@
 
     python benchmarks/readme.py [--quick] [--json FILE]
 
-`--quick` writes nothing and fails when a page differs from the results.
+`--quick` writes nothing and fails when a page differs from the results. How much of the code has
+changed since a result was measured is that of the last time that the pages were written.
 """
 
 import json
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import ages
 import learning_tables
 import peer_tables
 import recipe_tables
@@ -271,11 +273,26 @@ def grown_memory(soaked: Sequence[Mapping[str, Any]]) -> str:
 
 def printed_by(name: str) -> str:
     """The script with its flags, the measured commit, and whether the tree was clean."""
-    result = load(name)
-    commit = result.get("git", {}).get("commit", "")[:7]
-    command = result["command"].removeprefix("python ").split(" --json")[0]
-    dirty = " with uncommitted changes" if result.get("git", {}).get("dirty") is True else ""
+    return _printed_by(load(name))
+
+
+def _printed_by(record: Mapping[str, Any]) -> str:
+    commit = record.get("git", {}).get("commit", "")[:7]
+    command = record["command"].removeprefix("python ").split(" --json")[0]
+    dirty = " with uncommitted changes" if record.get("git", {}).get("dirty") is True else ""
     return f"`{command}`" + (f" at {commit}{dirty}" if commit else "")
+
+
+def age(name: str) -> ages.Age:
+    """The age of a result. Mutants are of the files that it lists."""
+    result = load(name)
+    listed = tuple(result["results"]["per_file"]) if name == "mutation" else ()
+    return _age(result, listed)
+
+
+def _age(record: Mapping[str, Any], listed: tuple[str, ...] = ()) -> ages.Age:
+    script = record["command"].removeprefix("python benchmarks/").split(".py")[0]
+    return ages.age(ROOT, record["git"]["commit"], (*listed, *ages.measured(script)))
 
 
 def sandbox_proofs() -> list[tuple[str, str, str]]:
@@ -462,21 +479,24 @@ def sentences(name: str, failed: Sequence[str]) -> list[str]:
 def section() -> str:
     zero, targets = load("zero_seeds"), shortfalls()
     count = zero["results"][0]["after"]["problems"]
-    table = [line(["quantity", "measured", "printed by"]), line(["---"] * 3)]
+    header = ["quantity", "measured", "printed by", *ages.HEADER]
+    table = [line(header), line(["---"] * len(header))]
     results = {
         path.stem: json.loads(path.read_text()).get("results") for path in RESULTS.glob("*.json")
     }
     rows = [*recipe_tables.proofs(results), *speed_tables.proofs(results)]
     rows += [*proofs(), *endured(), *learning_proofs(), *sandbox_proofs()]
     rows += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
-    table += [line([what, figure, printed_by(name)]) for what, figure, name in rows]
+    for what, figure, name in rows:
+        old = age(name)
+        table.append(line([what, figure, printed_by(name), old.date, old.changed]))
     return "\n".join(
         [
             BEGIN,
             f"R1-Zero on the tiny base: 50 steps, {count} held-out problems, before → after. Each",
             "seed has its own base model, problems and samples; the rewards of the controls do not",
             f"depend on the responses. {machine(zero)};",
-            f"vLLM rollouts; printed by {printed_by('zero_seeds')}.",
+            f"vLLM rollouts; printed by {printed_by('zero_seeds')} ({age('zero_seeds')}).",
             "",
             *recipe_tables.zero(zero["results"]),
             "",
@@ -534,8 +554,11 @@ def _span(values: Sequence[float]) -> str:
 
 
 def page(name: str, lines: Sequence[str]) -> str:
-    """A table with its source, between the markers."""
-    note = f"{machine(load(name))}; printed by {printed_by(name)}."
+    """A table with its source, between the markers. A part that was added to the result later, as
+    the bounds of steps, has a source of its own."""
+    note = f"{machine(load(name))}; printed by {printed_by(name)} ({age(name)})."
+    if added := load(name).get("bounds"):
+        note += f" Products alone: printed by {_printed_by(added)} ({_age(added)})."
     return "\n".join([f"<!-- {name}: written by benchmarks/readme.py -->", note, "", *lines, END])
 
 
@@ -592,7 +615,7 @@ def main() -> int:
     for (file, name), fresh in pages().items():
         text = (ROOT / file).read_text()
         updated = renewed(text, name, fresh)
-        stale |= {file} if updated != text else set()
+        stale |= set() if ages.agrees(text, updated) else {file}
         if not options.quick:
             (ROOT / file).write_text(updated)
     failed = [f"{file} differs from the results" for file in sorted(stale)]

@@ -5,7 +5,7 @@ from statistics import fmean, median
 from typing import Any
 
 from learning_tables import table
-from paired import at_equal_precision, sides
+from paired import at_equal_precision, over_bounds, sides
 
 Rows = Sequence[Mapping[str, Any]]
 PARTS = ("sync_s", "groups_s", "sampling_s", "driver_s")  # of a turn of the simulated fleet
@@ -65,8 +65,8 @@ def against(rows: Rows, by: str) -> list[str]:
 
 
 def against_trl(rows: Rows) -> list[str]:
-    """The steps of all contenders, the update's part of ours, then all settings of TRL that were
-    tried and their rates."""
+    """The steps of all contenders, the update's part of ours, the bounds of our steps, then all
+    settings of TRL that were tried and their rates."""
     trials = [
         [
             f"{row['size']}, {row['precision']}",
@@ -83,7 +83,24 @@ def against_trl(rows: Rows) -> list[str]:
         for row in rows
         if "update" in next(iter(row.get("steps", ())), {})
     ]
-    return against(rows, "size") + (["", *parts] if parts else []) + tried
+    return against(rows, "size") + (["", *parts] if parts else []) + _bounds(rows) + tried
+
+
+def _bounds(rows: Rows) -> list[str]:
+    """One row per size and precision: the matrix products alone, ours over them, and how many times
+    faster than TRL at its best in that precision ours is, and they would be."""
+    cells = [
+        [f"{one['size']}, {one['precision']}"]
+        + [
+            f"{one[f'{part}_{what}']:.2f}"
+            for part in ("update", "sample")
+            for what in ("least", "times")
+        ]
+        + [f"{one[key]:.2f}" for key in ("step_times", "ours", "at_most")]
+        for one in over_bounds(rows)
+    ]
+    header = ["products alone", "update, s", "ours", "sampling, s", "ours", "our step"]
+    return ["", *table([*header, "× TRL: ours", "× TRL: at most"], cells)] if cells else []
 
 
 SAME = ("bf16", "gradient_checkpointing", "tokens_per_s")  # of all trials of a precision
