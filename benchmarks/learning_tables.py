@@ -103,6 +103,24 @@ def zero_kl(runs: Runs) -> list[str]:
     return table(header, rows)
 
 
+def pretraining(rows: Runs) -> list[str]:
+    """One row per model and precision, over the seeds."""
+    header = ["model", "passes", "CPU seconds", "loss, nats", "accuracy: sums", "programs"]
+    cells: list[list[str]] = []
+    for model, precision in dict.fromkeys((row["model"], row["precision"]) for row in rows):
+        own = [row for row in rows if (row["model"], row["precision"]) == (model, precision)]
+        cells.append([
+            f"`{model}`",
+            precision,
+            ", ".join(f"{row['cpu_s']:.0f}" for row in own),
+            *(
+                ", ".join(f"{row[key]:.{digits}f}" for row in own)
+                for key, digits in (("loss", 3), ("step_accuracy", 2), ("program_accuracy", 2))
+            ),
+        ])  # fmt: skip
+    return table(header, cells)
+
+
 def _curve(run: Mapping[str, Any]) -> list[float]:
     return [accuracy for _, accuracy in run["held_out"]]
 

@@ -19,8 +19,8 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from learning_tables import pretraining
 from publish import ROOT, arguments, publish
-from speed_tables import pretraining
 
 from veriloop.pipeline.runs.provenance import computes_bfloat16, cpu_flags
 

@@ -23,24 +23,6 @@ def update_speed(rows: Rows) -> list[str]:
     return table(["", *dict.fromkeys(row["setting"] for row in rows)], cells)
 
 
-def pretraining(rows: Rows) -> list[str]:
-    """One row per model and precision, over the seeds."""
-    header = ["model", "passes", "CPU seconds", "loss, nats", "accuracy: sums", "programs"]
-    cells: list[list[str]] = []
-    for model, precision in dict.fromkeys((row["model"], row["precision"]) for row in rows):
-        own = [row for row in rows if (row["model"], row["precision"]) == (model, precision)]
-        cells.append([
-            f"`{model}`",
-            precision,
-            ", ".join(f"{row['cpu_s']:.0f}" for row in own),
-            *(
-                ", ".join(f"{row[key]:.{digits}f}" for row in own)
-                for key, digits in (("loss", 3), ("step_accuracy", 2), ("program_accuracy", 2))
-            ),
-        ])  # fmt: skip
-    return table(header, cells)
-
-
 def against(rows: Rows, by: str) -> list[str]:
     """One row per contender, with the ratio to the best of TRL at the same `by`, a size or a
     task."""
