@@ -52,10 +52,10 @@ class Questions:
 
 def both_ends(evaluation: EvaluationConfig, questions: Questions) -> str:
     """What is asked before and after a stage."""
-    greedy = "1 greedy"
-    if GENERAL in questions.by_source:
-        greedy += f" except of {GENERAL}"
-    answers = f"({counted(evaluation.samples, 'sample')} + {greedy})"
+    answers = counted(evaluation.samples, "sample")
+    if greedy := [name for name in questions.by_source if name != GENERAL]:
+        rest = f" except of {GENERAL}" if len(greedy) < len(questions.by_source) else ""
+        answers = f"({answers} + 1 greedy{rest})"
     return f"{questions} x {answers} at both ends"
 
 

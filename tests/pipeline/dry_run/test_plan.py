@@ -594,6 +594,8 @@ def test_a_source_with_fewer_problems_and_one_without_greedy_answers_are_counted
         told.startswith("30 of each of arithmetic, general")
         and "+ 1 greedy except of general)" in told
     )
+    alone = rows(zero(evaluation={"sources": ["general"], "problems": 30, "samples": 2}))
+    assert alone["evaluation"] == "30 held-out problems of general x 2 samples at both ends"
     hub = {"sources": ["arithmetic", "gsm8k"], "problems": 30}
     told = rows(zero(evaluation=hub))["evaluation"]
     assert told.startswith("at most 30 of each of arithmetic, gsm8k = 60 held-out problems")
