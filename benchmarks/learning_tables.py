@@ -87,10 +87,10 @@ def zero_kl(runs: Runs) -> list[str]:
             run for run in runs if (run["control"], run["kl_coefficient"]) == (control, coefficient)
         ]
         changes = [
-            " → ".join(spread([run[end][key] for run in own]) for end in ("before", "after"))
+            "; ".join(f"{run['before'][key]:.2f} → {run['after'][key]:.2f}" for run in own)
             for key in ("pass@1", "greedy", "format")
         ]
-        kl = fmean(run["curve"][-1]["kl"] for run in own)
+        kl = max(step["kl"] for run in own for step in run["curve"])
         rows.append([rewards[control], f"{coefficient:g}", *changes, f"{kl:.2f}"])
     header = [
         "rewards",

@@ -176,7 +176,7 @@ def test_a_stage_without_a_checkpoint_or_a_record_is_reported(carded, tmp_path, 
 def test_settings_by_default_are_not_told_and_all_others_are():
     shipped = read("tiny/zero").model_dump(mode="json")
     told = {key: (there, here) for key, there, here in own_settings(shipped)}
-    assert told["algorithm.kl_coefficient"] == (0.001, 0.2) and told["steps"] == (None, 50)
+    assert told["algorithm.kl_coefficient"] == (0.001, 0.05) and told["steps"] == (None, 50)
     assert told["rollout.per_prompt"] == (None, 16) and told["trainer.row"] == (256, 128)
     assert "algorithm.clip_low" not in told and "seed" not in told and "name" not in told
     rest = dict(flat(shipped))
