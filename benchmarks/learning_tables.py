@@ -98,7 +98,7 @@ def zero_kl(runs: Runs) -> list[str]:
         "pass@1",
         "greedy",
         "format",
-        "KL at the end, nats a token",
+        "largest KL, nats a token",
     ]
     return table(header, rows)
 
