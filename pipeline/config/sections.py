@@ -268,10 +268,10 @@ class AsksQuestions(HasSources):
     @model_validator(mode="after")
     def _evaluates_where_it_can(self) -> Self:
         if self.evaluation.every and not self.evaluates_between:
-            stage = getattr(self, "stage", "")
-            method = f" by method {self.method!r}" if hasattr(self, "method") else ""
+            stage, method = getattr(self, "stage", ""), getattr(self, "method", "")
+            by = f" by method {method!r}" if method else ""
             raise ValueError(
-                f"evaluation.every={self.evaluation.every}: {stage}{method} evaluates at its start "
+                f"evaluation.every={self.evaluation.every}: {stage}{by} evaluates at its start "
                 "and its end alone; leave evaluation.every at 0. RL and on-policy distillation "
                 "evaluate between their steps too"
             )
