@@ -55,11 +55,13 @@ OF_A_STEP = (
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
+OF_DATA = ("sft_ids",)
 OF_EVALUATION = ("evaluation/evaluate", "evaluation/gains", "rollouts/generate")
 OF_RUNS = ("runs/atomic_write", "runs/hub_push", "runs/checkpoint_files", "runs/checkpoint")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
-    *("sft/step", "preference/reference_pass"),
+    *("sft/step", "sft/dataset", "sft/rewrite"),
+    *("preference/reference_pass", "preference/step", "preference/logps"),
 )
 OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass", "distill/on_policy")
 OF_SAMPLING = ("sampling/sync",)
@@ -69,6 +71,7 @@ ALSO = (
         for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING, *OF_DISTILLATION)
     ),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
+    *(f"data/{n}.py" for n in OF_DATA),
     *(f"{n}.py" for n in (*OF_JUDGING, *OF_SAMPLES)),
 )
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
