@@ -55,16 +55,21 @@ OF_A_STEP = (
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
-OF_DATA = ("sft_ids",)
-OF_EVALUATION = ("evaluation/evaluate", "evaluation/gains", "rollouts/generate")
+OF_DATA = ("sft_ids", *(f"hub/{n}" for n in ("load", "source", "code_rows", "reference_answers")))
+OF_EVALUATION = (
+    *("evaluation/evaluate", "evaluation/gains"),
+    *("rollouts/generate", "rollouts/reward_terms"),
+)
 OF_RUNS = ("runs/atomic_write", "runs/hub_push", "runs/checkpoint_files", "runs/checkpoint")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
     *("sft/step", "sft/dataset", "sft/rewrite"),
-    *("preference/reference_pass", "preference/step", "preference/logps"),
+    *("preference/reference_pass", "preference/step", "preference/logps", "preference/examples"),
+    *("preference/pointwise", "preference/reward_training", "preference/reward_judge"),
+    "preference/online",
 )
 OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass", "distill/on_policy")
-OF_SAMPLING = ("sampling/sync",)
+OF_SAMPLING = tuple(f"sampling/{n}" for n in ("sync", "gap_history", "sampler"))
 ALSO = (
     *(
         f"pipeline/{n}.py"
@@ -76,6 +81,8 @@ ALSO = (
 )
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
+    "data/hub/code_rows.py": ("tests/data/hub/test_load.py",),
+    "data/hub/load.py": ("tests/data/hub/test_files.py",),
     "pipeline/losses/divergence_tiles.py": ("tests/pipeline/losses/test_distillation.py",),
     "pipeline/rl/estimator.py": (
         "tests/pipeline/cluster/test_deal.py",
