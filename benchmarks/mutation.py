@@ -50,12 +50,13 @@ OF_A_STEP = (
     *("rl/minibatches", "rl/estimator", "rl/objective", "rl/update"),
     *("rl/critic", "training/measurements", "training/optimizer"),
     *("rl/trust_region", "model/reference", "rollouts/grade", "rollouts/step_scores"),
-    *("rl/natural_step", "preference/labelling"),
+    *("rl/natural_step", "rl/reward_checks", "preference/labelling"),
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
-OF_DATA = ("sft_ids", *(f"hub/{n}" for n in ("load", "source", "code_rows", "reference_answers")))
+OF_HUB = ("load", "source", "sets", "code_rows", "reference_answers")
+OF_DATA = ("sft_ids", *(f"hub/{name}" for name in OF_HUB))
 OF_EVALUATION = (
     *("evaluation/evaluate", "evaluation/gains"),
     *("rollouts/generate", "rollouts/reward_terms"),
@@ -69,7 +70,7 @@ OF_TUNING = (
     "preference/online",
 )
 OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass", "distill/on_policy")
-OF_SAMPLING = tuple(f"sampling/{n}" for n in ("sync", "gap_history", "sampler"))
+OF_SAMPLING = tuple(f"sampling/{n}" for n in ("sync", "gap_history", "sampler", "torch_engine"))
 ALSO = (
     *(
         f"pipeline/{n}.py"
@@ -83,6 +84,11 @@ ALSO = (
 TESTED_BY = {
     "data/hub/code_rows.py": ("tests/data/hub/test_load.py",),
     "data/hub/load.py": ("tests/data/hub/test_files.py",),
+    "data/hub/sets.py": ("tests/data/hub/test_load.py",),
+    "pipeline/sampling/torch_engine.py": (
+        "tests/pipeline/sampling/test_contract.py",
+        "tests/pipeline/sampling/test_static_engine.py",
+    ),
     "pipeline/losses/divergence_tiles.py": ("tests/pipeline/losses/test_distillation.py",),
     "pipeline/rl/estimator.py": (
         "tests/pipeline/cluster/test_deal.py",
