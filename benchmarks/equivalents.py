@@ -776,4 +776,18 @@ EQUIVALENT: tuple[Equivalent, ...] = (
         within="self._buffers[(1)].shape[2] < new_length",
         reason="keys and values have equally many positions",
     ),
+    Equivalent(
+        path="pipeline/sampling/torch_engine.py",
+        before="8",
+        after="(9)",
+        within="for s in stop) + (9)",
+        reason="how much of an answer is searched for its end is a choice",
+        untestable=True,
+    ),
+    Equivalent(
+        path="pipeline/sampling/torch_engine.py",
+        before="self.tokenizer.batch_decode(ends, skip_special_tokens=False)",
+        after="(self.tokenizer.batch_decode(ends))",
+        reason="transformers keeps special tokens where it is told nothing",
+    ),
 )

@@ -275,10 +275,8 @@ class Decoding:
         if not stop:
             return torch.zeros(len(self.row_N), dtype=torch.bool)
         window = max(len(s.encode()) for s in stop) + 8  # a token is at least one byte of it
-        tails = self.tokenizer.batch_decode(
-            [self.tokens[row][-window:] for row in self.row_N.tolist()],
-            skip_special_tokens=False,
-        )
+        ends = [self.tokens[row][-window:] for row in self.row_N.tolist()]
+        tails = self.tokenizer.batch_decode(ends, skip_special_tokens=False)
         return torch.tensor([any(s in tail for s in stop) for tail in tails])
 
     def _advance(self, token_N: Tensor) -> None:
