@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass
 from importlib.metadata import entry_points
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -49,29 +50,45 @@ OF_A_STEP = (
     *("rl/minibatches", "rl/estimator", "rl/objective", "rl/update"),
     *("rl/critic", "training/measurements", "training/optimizer"),
     *("rl/trust_region", "model/reference", "rollouts/grade", "rollouts/step_scores"),
-    "preference/labelling",
+    *("rl/natural_step", "rl/reward_checks", "preference/labelling"),
 )
 OF_CODE = ("compare", "outcome", "answer", "split/values", "tests")
 OF_JUDGING = ("verifiers/math_answer", "verifiers/pool")
 OF_SAMPLES = ("data/filters", "data/decontaminate", "pipeline/evaluation/statistics")
-OF_EVALUATION = ("evaluation/evaluate", "evaluation/gains", "rollouts/generate")
+OF_HUB = ("load", "source", "sets", "code_rows", "reference_answers")
+OF_DATA = ("sft_ids", *(f"hub/{name}" for name in OF_HUB))
+OF_EVALUATION = (
+    *("evaluation/evaluate", "evaluation/gains"),
+    *("rollouts/generate", "rollouts/reward_terms"),
+)
 OF_RUNS = ("runs/atomic_write", "runs/hub_push", "runs/checkpoint_files", "runs/checkpoint")
 OF_TUNING = (
     *("sft/rejection_sampling", "preference/objective"),
-    *("sft/step", "preference/reference_pass"),
+    *("sft/step", "sft/dataset", "sft/rewrite"),
+    *("preference/reference_pass", "preference/step", "preference/logps", "preference/examples"),
+    *("preference/pointwise", "preference/reward_training", "preference/reward_judge"),
+    "preference/online",
 )
 OF_DISTILLATION = ("distill/logit_step", "distill/teacher_pass", "distill/on_policy")
-OF_SAMPLING = ("sampling/sync",)
+OF_SAMPLING = tuple(f"sampling/{n}" for n in ("sync", "gap_history", "sampler", "torch_engine"))
 ALSO = (
     *(
         f"pipeline/{n}.py"
         for n in (*OF_A_STEP, *OF_EVALUATION, *OF_RUNS, *OF_TUNING, *OF_SAMPLING, *OF_DISTILLATION)
     ),
     *(f"verifiers/code/{n}.py" for n in OF_CODE),
+    *(f"data/{n}.py" for n in OF_DATA),
     *(f"{n}.py" for n in (*OF_JUDGING, *OF_SAMPLES)),
 )
 # Tests of files whose own do not mirror their name, or are not all: arguments of pytest.
 TESTED_BY = {
+    "data/hub/code_rows.py": ("tests/data/hub/test_load.py",),
+    "data/hub/load.py": ("tests/data/hub/test_files.py",),
+    "data/hub/sets.py": ("tests/data/hub/test_load.py",),
+    "pipeline/sampling/torch_engine.py": (
+        "tests/pipeline/sampling/test_contract.py",
+        "tests/pipeline/sampling/test_static_engine.py",
+    ),
     "pipeline/losses/divergence_tiles.py": ("tests/pipeline/losses/test_distillation.py",),
     "pipeline/rl/estimator.py": (
         "tests/pipeline/cluster/test_deal.py",
@@ -341,8 +358,11 @@ def _with_imported(root: Path, tests: Sequence[str]) -> list[str]:
     return files
 
 
-def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int, kept: Judged) -> list[Mutant]:
-    survivors = [mutant for mutant in chosen if kept.of(mutant)]
+def judge(
+    root: Path, chosen: Sequence[Mutant], workers: int, kept: Judged
+) -> tuple[list[Mutant], list[Mutant]]:
+    """The mutants that survived, and those that were noticed only since their tests hung."""
+    survivors, hung = [mutant for mutant in chosen if kept.of(mutant)], list[Mutant]()
     left = [mutant for mutant in chosen if kept.of(mutant) is None]
 
     def judged(job: Job, code: int, output: str) -> None:
@@ -350,6 +370,7 @@ def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int, kept: Judge
         if not (noticed or code == PASSED):  # no tests found, wrong tree, wrong usage
             sys.exit(f"{job.path}: pytest could not judge a mutant (exit {code})\n{output}")
         if code == HUNG and job.mutant is not None:
+            hung.append(job.mutant)
             print(f"hung, and so noticed, {difference(root, job.mutant)}", flush=True)
         if job.mutant is not None and code != HUNG:  # which a busy machine could be the cause of
             kept.add(job.mutant, code == PASSED)
@@ -358,7 +379,8 @@ def survivors_of(root: Path, chosen: Sequence[Mutant], workers: int, kept: Judge
             print(f"survived {difference(root, job.mutant)}", flush=True)
 
     run_all(root, [Job(path=m.path, mutant=m) for m in left], workers, judged)
-    return sorted(survivors, key=lambda m: (m.path, m.line))
+    place = attrgetter("path", "line")
+    return sorted(survivors, key=place), sorted(hung, key=place)
 
 
 def difference(root: Path, mutant: Mutant) -> str:
@@ -382,6 +404,7 @@ def counted(
     root: Path,
     chosen: Sequence[Mutant],
     survivors: Sequence[Mutant],
+    hung: Sequence[Mutant],
     left_out: Sequence[tuple[Mutant, Equivalent]],
 ) -> dict[str, Any]:
     per_file: dict[str, dict[str, int]] = {}
@@ -392,6 +415,7 @@ def counted(
     return {
         "mutants": len(chosen),
         "killed": len(chosen) - len(survivors),
+        "hung": [difference(root, m) for m in hung],  # of the killed
         "survivors": [difference(root, m) for m in survivors],
         "per_file": per_file,
         "excluded": [asdict(e) | {"line": m.line} for m, e in left_out],
@@ -406,7 +430,8 @@ def summary(
         kind = "untestable" if entry.untestable else "equivalent"
         lines.append(f"{kind} {difference(root, mutant)}\n    because {entry.reason}")
     lines += [f"not mutated: {keyword}=, {why}" for keyword, why in KEYWORDS_LEFT.items()]
-    return "\n".join([*lines, f"{results['killed']} of {results['mutants']} mutants killed"])
+    killed = f"{results['killed']} of {results['mutants']} mutants killed"
+    return "\n".join([*lines, f"{killed}, {len(results['hung'])} of these by tests that hung"])
 
 
 def main() -> int:
@@ -427,8 +452,8 @@ def main() -> int:
     preload()
     kept = Judged(options.folder, root)
     check_baseline(root, sorted({m.path for m in chosen if kept.of(m) is None}), workers)
-    survivors = survivors_of(root, chosen, workers, kept)
-    results = counted(root, chosen, survivors, left_out)
+    survivors, hung = judge(root, chosen, workers, kept)
+    results = counted(root, chosen, survivors, hung, left_out)
     return publish(options, summary(root, results, left_out), results, failed=results["survivors"])
 
 

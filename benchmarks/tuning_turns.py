@@ -93,7 +93,8 @@ def ours_dpo(model: Path, settings: Mapping[str, Any]) -> None:
     frozen = prepare(load_policy(model / "reference"), trainer)
     reference = log_probs(frozen, examples, trainer)
     del frozen
-    objective = PreferenceObjective(loss=PreferenceLossConfig(), trainer=trainer)
+    loss = PreferenceLossConfig()
+    objective = PreferenceObjective(loss=loss, trainer=trainer, weights=(1.0, 1.0))
     while True:
         began = wait_for_turn()
         metrics = learn(policy, optimizer, examples, reference, objective, progress=0.0, done=0)

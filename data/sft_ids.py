@@ -44,7 +44,7 @@ def encode_example(
     turns = row.turns[-1:] if last_turn else row.turns
     if len(turns) == 1:
         turn = turns[0]
-        encoded = encode(row.messages[:turn], row.messages[turn : turn + 1], tokenizer, ends)
+        encoded = encode(row.messages[:turn], row.messages[turn:], tokenizer, ends)
         return _joined([(encoded.prompt, False), (encoded.completion, True)])
     return _conversation(row, turns, tokenizer, ends)
 
@@ -93,7 +93,7 @@ def _conversation(
         previous = whole
     pieces[0] = (with_bos(pieces[0][0], tokenizer), False)
     example = _joined(pieces)
-    check_bos(example.ids, tokenizer, row.messages[: turns[-1] + 1])
+    check_bos(example.ids, tokenizer, row.messages)
     return example
 
 

@@ -9,7 +9,6 @@ _MATH = Layout(
     ask=("{problem}",),
     verifier="math_answer",
     reference={"answer": "answer"},
-    solution="",
 )
 _NUMINA = replace(
     _MATH,
@@ -43,7 +42,7 @@ _HUMANEVAL = replace(
     solution="prompt+canonical_solution",
     facts={"row": "task_id"},
 )
-_PREFERENCES = Layout(kind="preferences", train="train", test="test")
+_PREFERENCES = Layout(kind="preferences", test="test")
 
 SETS: Mapping[str, Layout] = {
     "gsm8k": Layout(
@@ -98,7 +97,6 @@ SETS: Mapping[str, Layout] = {
         test="test",
         ask=("{problem|question}",),
         read="number",
-        reference={"answer": "answer"},
     ),
     "numina_cot": replace(
         _MATH,

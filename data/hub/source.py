@@ -132,7 +132,7 @@ def open_source(
             dropped["contaminated"] += 1
         else:
             training.append(problem)
-            worked |= {problem.id: entry.worked} if entry.worked else {}
+            worked[problem.id] = entry.worked
     facts = {
         "path": spec.path or layout.repo,
         "learned": len(training),

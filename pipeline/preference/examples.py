@@ -137,7 +137,7 @@ def encode_labelled(
             answer = encode(row.prompt, row.completion, tokenizer, ends)
         except ValueError as mistake:
             raise RecipeError(f"{row.place or f'answer {number}'}: {mistake}") from mistake
-        if _fits(answer, *limits):
+        if fits(answer, *limits):
             answers.append(answer)
             labels.append(row.label)
     return mismatched(answers, labels), len(rows) - len(answers)
@@ -175,11 +175,12 @@ def within_limits(
     examples: Sequence[Example], prompt: int, completion: int
 ) -> tuple[list[Example], int]:
     """The examples within both limits, in tokens, and how many exceed them."""
-    short = [e for e in examples if all(_fits(a, prompt, completion) for a in e.answers)]
+    short = [e for e in examples if all(fits(a, prompt, completion) for a in e.answers)]
     return short, len(examples) - len(short)
 
 
-def _fits(answer: EncodedAnswer, prompt: int, completion: int) -> bool:
+def fits(answer: EncodedAnswer, prompt: int, completion: int) -> bool:
+    """Whether an answer is within both limits, in tokens."""
     return len(answer.prompt) <= prompt and len(answer.completion) <= completion
 
 

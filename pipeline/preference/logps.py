@@ -72,10 +72,8 @@ def example_groups(
     examples: Sequence[Example], trainer: TrainerConfig, ranks: int = 1
 ) -> list[list[int]]:
     """`pieces` of a recipe, shorter where that gives each of `ranks` one."""
-    positions = trainer.row * trainer.rows
-    if ranks > 1:
-        positions = min(positions, -(-sum(map(_positions, examples)) // ranks))
-    return [*pieces(examples, positions)]
+    share = -(-sum(map(_positions, examples)) // ranks)
+    return [*pieces(examples, min(trainer.row * trainer.rows, share))]
 
 
 def pieces(examples: Sequence[Example], positions: int) -> Iterator[list[int]]:

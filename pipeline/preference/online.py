@@ -68,7 +68,8 @@ class OnlineSampler:
         prompts = [
             (f"{number + 1}/{i}", self.deps.problem(first + i)) for i in range(rollout.prompts)
         ]
-        rollouts = self.deps.generator.rollouts(self.deps.sampler, prompts, self._sampling(number))
+        sampling = self._sampling(self.recipe.seed * 100_000 + number + 1)
+        rollouts = self.deps.generator.rollouts(self.deps.sampler, prompts, sampling)
         self._rest()
         graded = self.deps.label(rollouts)
         pairs = pairs_of(graded, self.recipe.label)
@@ -92,10 +93,7 @@ class OnlineSampler:
                 MEASURED,
                 self.deps.pool,
                 replace(
-                    self._sampling(0),
-                    per_prompt=config.samples,
-                    temperature=config.temperature,
-                    seed=1,
+                    self._sampling(1), per_prompt=config.samples, temperature=config.temperature
                 ),
                 error_share=self.recipe.verifier_error_share,
                 keep=keep,
@@ -110,14 +108,14 @@ class OnlineSampler:
         if self.recipe.sampler.sleep:
             self.deps.sampler.sleep()
 
-    def _sampling(self, number: int) -> Sampling:
+    def _sampling(self, seed: int) -> Sampling:
         rollout = self.recipe.rollout
         return Sampling(
             per_prompt=rollout.per_prompt,
             temperature=rollout.temperature,
             max_tokens=rollout.max_tokens,
             stop=rollout.stop,
-            seed=self.recipe.seed * 100_000 + number + 1,
+            seed=seed,
         )
 
 

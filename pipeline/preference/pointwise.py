@@ -21,7 +21,7 @@ from veriloop.pipeline.losses.reward_model import (
 )
 from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
-from veriloop.pipeline.preference.examples import to_labelled
+from veriloop.pipeline.preference.examples import fits, to_labelled
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.measurements import Tally
 
@@ -52,12 +52,7 @@ def encode_answers(
         except ValueError as mistake:
             raise RecipeError(f"{row.place or f'answer {number}'}: {mistake}") from mistake
         answers.append(LabelledAnswer(answer=answer, good=row.label))
-    prompt, completion = limits
-    short = [
-        item
-        for item in answers
-        if len(item.answer.prompt) <= prompt and len(item.answer.completion) <= completion
-    ]
+    short = [item for item in answers if fits(item.answer, *limits)]
     return short, len(answers) - len(short)
 
 

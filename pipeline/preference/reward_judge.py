@@ -91,10 +91,9 @@ def judged_text(problem: Problem, response: str) -> str | None:
     The summary is the content of the answer tags, or without tags the text after the thinking;
     None if it is empty or unclosed.
     """
-    prefilled = problem.facts.get("prefilled_think", False)
-    summary = after_think(response, prefilled_think=prefilled)
+    summary = after_think(response, prefilled_think=problem.facts.get("prefilled_think", False))
     if summary is not None and ("<answer>" in summary or "</answer>" in summary):
-        summary = final_answer(response, prefilled_think=prefilled)
+        summary = final_answer(response)  # whose thinking has ended
     if summary is None or not any(map(str.isalnum, summary)):
         return None
     return response if problem.facts.get("kind") == "harm" else summary.strip()

@@ -20,6 +20,7 @@ from veriloop.pipeline.losses.reward_model import ranking as ranking_loss
 from veriloop.pipeline.model.scalar_head import answer_rewards
 from veriloop.pipeline.model.sharded import SINGLE, Ranks
 from veriloop.pipeline.preference import pointwise
+from veriloop.pipeline.preference.examples import fits
 from veriloop.pipeline.training.accumulate import accumulated
 from veriloop.pipeline.training.epoch_loop import EpochLoop
 from veriloop.pipeline.training.measurements import Tally
@@ -48,12 +49,7 @@ def encode_rankings(
             rankings.append(tuple(encode(row.prompt, text, tokenizer, ends) for text in texts))
         except ValueError as mistake:
             raise RecipeError(f"{row.place or f'row {number}'}: {mistake}") from mistake
-    prompt, completion = limits
-    short = [
-        ranking
-        for ranking in rankings
-        if all(len(a.prompt) <= prompt and len(a.completion) <= completion for a in ranking)
-    ]
+    short = [ranking for ranking in rankings if all(fits(answer, *limits) for answer in ranking)]
     return short, len(rankings) - len(short)
 
 
@@ -154,6 +150,6 @@ def _of_all(
     ranks: Ranks, groups: Sequence[Sequence[Ranking]], mine: Sequence[Tensor]
 ) -> list[Tensor]:
     """The rewards of every group, [Q, K] each, from those of this rank's deal."""
-    sizes = [len(group) * len(group[0]) for group in groups]
+    sizes = [sum(map(len, group)) for group in groups]
     flat = gathered_values(ranks, sizes, [rewards_QK.flatten() for rewards_QK in mine])
     return [rewards.view(len(group), -1) for rewards, group in zip(flat, groups, strict=True)]

@@ -30,7 +30,7 @@ class PreferenceObjective:
 
     loss: PreferenceLossConfig
     trainer: TrainerConfig
-    weights: tuple[float, float] = (1.0, 1.0)  # KTO: of desirable, undesirable answers
+    weights: tuple[float, float]  # KTO: of desirable, undesirable answers
 
 
 def learn(
@@ -131,7 +131,7 @@ def _scored(policy: Any, examples: Sequence[Example], objective: PreferenceObjec
     trainer = objective.trainer
     if objective.loss.name == "kto":  # mismatched answers take no gradient; see _totals
         first_P = segment_logps(policy, [e.answers[0] for e in examples], trainer)
-        return Sums(first_P=first_P, second_P=first_P.detach(), segments_S=first_P)
+        return Sums(first_P=first_P, second_P=first_P, segments_S=first_P)
     answers = [a for e in examples for a in e.answers]
     logp_S = segment_logps(policy, answers, trainer)
     return sum_segments(logp_S, examples)

@@ -67,9 +67,7 @@ def minibatches(
     ]
 
 
-def trained(
-    graded: Sequence[Graded], config: AlgorithmConfig, *, reads_rewards: bool = True
-) -> list[int]:
+def trained(graded: Sequence[Graded], config: AlgorithmConfig, *, reads_rewards: bool) -> list[int]:
     """The indices of the rollouts that are trained on.
 
     Excludes rollouts whose verifier failed, for process supervision that of their steps too, unless

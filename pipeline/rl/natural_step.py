@@ -38,18 +38,18 @@ class Fisher:
     minibatch: Minibatch
     chunk: int  # tokens whose logits are in memory at once
     damping: float = DAMPING
-    _before: list[Tensor] = field(default_factory=list)
-    _reach: float = 0.0  # norm of the displacement of the last difference
+    _before: list[Tensor] = field(init=False)
+    _reach: float = field(init=False)  # norm of the displacement of the next difference
 
     def __post_init__(self) -> None:
-        self._before = [p.detach().clone() for p in trained(self.policy)]
+        self._before = copied(self.policy)
         norm = torch.stack([p.norm() for p in self._before]).norm().item()
         self._reach = 1e-3 * max(norm, 1e-3)
 
     def __call__(self, vector_P: Tensor) -> Tensor:
         """The product; clears `.grad`, which its backward pass needs."""
         slopes = self._slopes(vector_P)
-        total = max(self.minibatch.counts.tokens, 1)
+        total = self.minibatch.counts.tokens
         clear(self.policy)
         batches = on_device(self.minibatch, device_of(self.policy))
         for (batch, _), slope_M in zip(batches, slopes, strict=True):
@@ -65,19 +65,20 @@ class Fisher:
         norm = vector_P.norm().item()
         if norm == 0:
             return [torch.zeros_like(logp_M) for logp_M in self._logps()]
-        size, differences = 1.0, list[Tensor]()
+        slopes: list[Tensor] = []
         for _ in range(TRIES):
             size = self._reach / norm
             move(self.policy, self._before, vector_P, size)
             ahead = self._logps()
             move(self.policy, self._before, vector_P, -size)
-            differences = [a - b for a, b in zip(ahead, self._logps(), strict=True)]
-            changed = torch.cat(differences).square().mean().sqrt().item() / 2
+            changes = [(a - b) / 2 for a, b in zip(ahead, self._logps(), strict=True)]
+            slopes = [change_M / size for change_M in changes]
+            changed = torch.cat(changes).square().mean().sqrt().item()
             if TOO_SMALL * CHANGE <= changed <= TOO_LARGE * CHANGE:
                 break
             self._reach *= CHANGE / max(changed, CHANGE / 100) if isfinite(changed) else 0.1
         move(self.policy, self._before, vector_P, 0.0)
-        return [difference_M / (2 * size) for difference_M in differences]
+        return slopes
 
     def _logps(self) -> list[Tensor]:
         batches = on_device(self.minibatch, device_of(self.policy))
@@ -109,7 +110,7 @@ def natural_step(
         raise NonFiniteError(f"gradient norm is {norm} at optimizer step {done}")
     direction_P, quadratic = conjugate_gradients(fisher, downhill_P, iterations=iterations)
     length, share = step_length(quadratic, bound), 1.0
-    before = [p.detach().clone() for p in trained(policy)]
+    before = copied(policy)
     for attempt in range(1, ATTEMPTS + 1):
         move(policy, before, direction_P, length * share)
         kl, after = measure()
@@ -126,6 +127,12 @@ def natural_step(
 def trained(policy: Any) -> list[Tensor]:
     """The parameters that are trained."""
     return [p for p in policy.parameters() if p.requires_grad]
+
+
+@torch.no_grad()
+def copied(policy: Any) -> list[Tensor]:
+    """Copies of the parameters that are trained."""
+    return [p.clone() for p in trained(policy)]
 
 
 def gradient_of(policy: Any) -> Tensor:

@@ -38,7 +38,7 @@ class GapHistory:
         `moved` is about what the weights before the last update would show.
         """
         earlier, mean = list(self._earlier), gap_M.mean().item()
-        self._earlier.append(gap_M.detach())
+        self._earlier.append(gap_M)
         if len(earlier) < FIRST:
             unusual, usual = mean > self._usual, f"{self._usual:.2e} are usual"
         else:

@@ -209,12 +209,12 @@ def digest_tensor(weight: Tensor) -> Tensor:
     """The digest of a floating-point tensor, int64 [2], on its device."""
     if weight.dtype not in (torch.float32, torch.bfloat16, torch.float16):
         raise TypeError(f"weights of type {weight.dtype} have no digest: float32 or narrower only")
-    flat_W = weight.detach().reshape(-1)
+    flat_W = weight.reshape(-1)
     words = len(flat_W)
     step = TILE * (TILES_ON_CPU if flat_W.device.type == "cpu" else TILES_AT_ONCE)
-    width = max(1, min(TILE, words))  # a single tile is not padded
+    width = min(TILE, words)  # a single tile is not padded
     inner_2W = _multipliers(width, 0, flat_W.device)
-    outer_2T = _multipliers(-(-words // TILE) or 1, 1, flat_W.device)
+    outer_2T = _multipliers(len(range(0, words, TILE)) or 1, 1, flat_W.device)
     total_2 = outer_2T[:, 0] * words
     for start in range(0, words, step):
         part_W = flat_W[start : start + step].float()
@@ -245,7 +245,7 @@ def fetched(tensors: Sequence[tuple[str, Tensor]]) -> list[tuple[str, Digest]]:
 
 def _multipliers(count: int, stream: int, device: torch.device) -> Tensor:
     """Odd pseudo-random numbers, int64 [2, count]; a view of more, which are kept."""
-    return _drawn(max(TILE, 1 << (count - 1).bit_length()), stream, device)[:, :count]
+    return _drawn(max(TILE, count), stream, device)[:, :count]
 
 
 @cache

@@ -29,6 +29,7 @@ from veriloop.pipeline.sampling.sampler import (
 )
 
 SPARE = 64  # positions added when the cache is full
+_PASS = {"use_cache": True, "logits_to_keep": 1}  # of the model: only the last logits are read
 COMPACT_BELOW = 7 / 8  # share of unfinished rows at which finished rows are dropped
 
 
@@ -197,8 +198,7 @@ class Decoding:
             attended_PT[p, longest - len(prompt) :] = 1
         self.cache = spare_capacity_cache(self.model.config)
         logits_PV = self._forward(ids_PT, attended_PT)
-        if self.n > 1:
-            self.cache.batch_repeat_interleave(self.n)
+        self.cache.batch_repeat_interleave(self.n)
         self.attended_NT = attended_PT.repeat_interleave(self.n, dim=0)
         self.logits_NV = logits_PV.repeat_interleave(self.n, dim=0)
 
@@ -210,8 +210,7 @@ class Decoding:
             attention_mask=attended_NT,
             position_ids=positions_NT,
             past_key_values=self.cache,
-            use_cache=True,
-            logits_to_keep=1,
+            **_PASS,
         ).logits[:, -1]
 
     def run(self, on_complete: OnComplete) -> list[list[Completion]]:
@@ -241,13 +240,13 @@ class Decoding:
 
     def _choose(self) -> tuple[Tensor, Tensor]:
         temperature = self.sampling.temperature
-        logp_NV = (self.logits_NV.float() / (temperature or 1.0)).log_softmax(-1)
+        logp_NV = (self.logits_NV.float() / (temperature or 1.0)).log_softmax(1)
         if temperature:
             logp_NV = _nucleus(logp_NV, self.sampling.top_p)
             exponential_NV = torch.empty_like(logp_NV).exponential_(generator=self.noise)
-            token_N = (logp_NV - exponential_NV.log()).argmax(-1)  # Gumbel-max trick
+            token_N = (logp_NV - exponential_NV.log()).argmax(1)  # Gumbel-max trick
         else:
-            token_N = logp_NV.argmax(-1)
+            token_N = logp_NV.argmax(1)
         return token_N, logp_NV.gather(1, token_N[:, None]).squeeze(1)
 
     def _append(self, token_N: Tensor, logp_N: Tensor) -> None:
@@ -276,10 +275,8 @@ class Decoding:
         if not stop:
             return torch.zeros(len(self.row_N), dtype=torch.bool)
         window = max(len(s.encode()) for s in stop) + 8  # a token is at least one byte of it
-        tails = self.tokenizer.batch_decode(
-            [self.tokens[row][-window:] for row in self.row_N.tolist()],
-            skip_special_tokens=False,
-        )
+        ends = [self.tokens[row][-window:] for row in self.row_N.tolist()]
+        tails = self.tokenizer.batch_decode(ends, skip_special_tokens=False)
         return torch.tensor([any(s in tail for s in stop) for tail in tails])
 
     def _advance(self, token_N: Tensor) -> None:
@@ -301,11 +298,11 @@ def _nucleus(logp_NV: Tensor, top_p: float) -> Tensor:
     elsewhere (Holtzman et al. 2020, arXiv 1904.09751, section 3.1)."""
     if top_p == 1.0:
         return logp_NV
-    sorted_NV, order_NV = logp_NV.sort(dim=-1, descending=True)
+    sorted_NV, order_NV = logp_NV.sort(1, descending=True)
     p_NV = sorted_NV.exp()
-    beyond_NV = p_NV.cumsum(-1) - p_NV >= top_p  # likelier tokens reach top_p already
+    beyond_NV = p_NV.cumsum(1) - p_NV >= top_p  # likelier tokens reach top_p already
     cut_NV = torch.zeros_like(beyond_NV).scatter(1, order_NV, beyond_NV)
-    return logp_NV.masked_fill(cut_NV, -torch.inf).log_softmax(-1)
+    return logp_NV.masked_fill(cut_NV, -torch.inf).log_softmax(1)
 
 
 class SpareCapacityLayer(DynamicLayer):
@@ -324,8 +321,8 @@ class SpareCapacityLayer(DynamicLayer):
         length = self.get_seq_length()
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
-        new_length = length + key_states.shape[-2]
-        if self._buffers is None or self._buffers[0].shape[-2] < new_length:
+        new_length = length + key_states.shape[2]
+        if self._buffers is None or self._buffers[0].shape[2] < new_length:
             self._buffers = tuple(  # type: ignore[assignment]
                 _grown(old, new, length, new_length + SPARE)
                 for old, new in ((self.keys, key_states), (self.values, value_states))

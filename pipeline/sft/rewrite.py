@@ -50,8 +50,6 @@ def rewrite_all(samples: Sequence[Sample], config: RewriteConfig) -> list[str | 
             chain = reword(sample.question, chain, config)
         return None if chain is None else format_chain(chain, config.layout)
 
-    if not config.rewriter:
-        return [rewrite(sample) for sample in samples]
     with ThreadPoolExecutor(config.workers) as executor:
         return list(executor.map(rewrite, samples))
 

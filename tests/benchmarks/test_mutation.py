@@ -199,7 +199,10 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
     assert not any("good.py" in survivor for survivor in result["survivors"])
     assert (root / "pipeline/losses/bad.py").read_text() == HALF
     only = run(root, "--files", "pipeline/losses/good.py", "--jobs", "1", before=SCRIPT)
-    assert only.returncode == 0 and "3 of 3 mutants killed" in only.stdout
+    assert (
+        only.returncode == 0
+        and "3 of 3 mutants killed, 0 of these by tests that hung" in only.stdout
+    )
     quick = run(root, "--files", "pipeline/losses/good.py", "--quick")
     assert quick.returncode == 0 and "2 of 2 mutants killed" in quick.stdout
 
@@ -267,7 +270,8 @@ def test_tests_past_their_time_are_ended_and_the_mutant_is_printed_as_noticed(
         judged(jobs[0], codes[-1], "")
 
     monkeypatch.setattr(mutation, "run_all", run_all)
-    assert mutation.survivors_of(tmp_path, [mutant], 1, mutation.Judged(None, tmp_path)) == []
+    judged = mutation.judge(tmp_path, [mutant], 1, mutation.Judged(None, tmp_path))
+    assert judged == ([], [mutant])
     assert codes == [None, mutation.HUNG]
     assert capsys.readouterr().out.startswith("hung, and so noticed, p.py:1: swap\n")
 
@@ -297,7 +301,7 @@ def test_only_mutants_whose_code_or_tests_changed_are_judged_again(tmp_path, mon
     def again(*chosen):
         asked.clear()
         kept = mutation.Judged(tmp_path / "kept", tmp_path)
-        assert mutation.survivors_of(tmp_path, chosen, 1, kept) == [survivor]
+        assert mutation.judge(tmp_path, chosen, 1, kept) == ([survivor], [])
         return asked
 
     monkeypatch.setattr(mutation, "run_all", run_all)
@@ -326,9 +330,23 @@ def test_a_mutant_past_its_time_is_judged_again(tmp_path, monkeypatch):
         judged(jobs[0], codes.pop(0), "")
 
     monkeypatch.setattr(mutation, "run_all", run_all)
-    for survivors in ([], [mutant]):
+    for judged in (([], [mutant]), ([mutant], [])):
         kept = mutation.Judged(tmp_path, tmp_path)
-        assert mutation.survivors_of(tmp_path, [mutant], 1, kept) == survivors
+        assert mutation.judge(tmp_path, [mutant], 1, kept) == judged
+
+
+def test_mutants_whose_tests_hung_are_killed_and_counted_apart(tmp_path):
+    (tmp_path / "p.py").write_text("a + b\n")
+    killed, hung, survivor = (
+        Mutant(path="p.py", line=1, operator="swap", before="a + b", after=after, source=after)
+        for after in ("a - b\n", "a * b\n", "a / b\n")
+    )
+    result = mutation.counted(tmp_path, [killed, hung, survivor], [survivor], [hung], [])
+    assert (result["mutants"], result["killed"]) == (3, 2)
+    assert result["per_file"] == {"p.py": {"mutants": 3, "killed": 2}}
+    assert result["hung"] == [mutation.difference(tmp_path, hung)]
+    last = mutation.summary(tmp_path, result, []).splitlines()[-1]
+    assert last == "2 of 3 mutants killed, 1 of these by tests that hung"
 
 
 def test_a_stale_entry_of_the_equivalent_mutants_is_an_error(monkeypatch):

@@ -61,6 +61,33 @@ def test_every_turn_of_the_assistant_is_learned_or_only_the_last(tokenizer):
     assert tokenizer.decode(both.ids) == tokenizer.decode(only.ids)
 
 
+def test_of_three_turns_each_is_learned_and_only_the_last_is_not_followed(tokenizer):
+    tokenizer.chat_template = CHATML
+    row = Conversation(messages=(USER, SAID, OTHER, LAST, USER, SAID))
+    one = encode_example(row, tokenizer, (2,))
+    learned = "<think>7<eos><answer>2</answer><eos><think>7<eos>"
+    assert read(tokenizer, one, True) == learned and one.ids[-1] == 2
+    only = encode_example(row, tokenizer, (2,), last_turn=True)
+    assert read(tokenizer, only, True) == "<think>7<eos>"
+    between = read(tokenizer, one, False).removeprefix("<bos>")
+    assert between.count("\n<|user|>") == 2 and not between.endswith("\n")
+
+
+def test_a_beginning_in_every_turn_is_allowed_as_often_as_the_template_writes_one(tokenizer):
+    tokenizer.chat_template = (
+        "{%- for m in messages -%}{{ bos_token + m['content'] }}"
+        "{%- if m['role'] == 'assistant' -%}{{ eos_token }}{%- endif -%}{%- endfor -%}"
+        "{%- if add_generation_prompt -%}{{ bos_token }}{%- endif -%}"
+    )
+    talk = (USER, SAID, OTHER, LAST, USER, SAID)
+    one = encode_example(Conversation(messages=talk), tokenizer, (2,))
+    assert one.ids.count(1) == 6 and one.ids[0] == 1
+    twice = {"role": "user", "content": "Compute<bos>1+1."}
+    talk = (USER, SAID, twice, *talk[3:])
+    with pytest.raises(ValueError, match="7 BOS ids"):
+        encode_example(Conversation(messages=talk), tokenizer, (2,))
+
+
 def test_turns_inside_the_prompt_are_not_learned(tokenizer):
     row = Conversation(messages=(USER, SAID, OTHER, LAST), prompt_length=3)
     assert read(tokenizer, encode_example(row, tokenizer, (2,)), True) == "<answer>2</answer><eos>"

@@ -3,7 +3,11 @@
 import pytest
 
 from veriloop.data.hub.load import Entry, read
-from veriloop.data.hub.reference_answers import countdown_solution, reference_answers
+from veriloop.data.hub.reference_answers import (
+    countdown_solution,
+    given_answers,
+    reference_answers,
+)
 from veriloop.data.problem import Problem
 from veriloop.verifiers.registry import judge
 
@@ -54,6 +58,17 @@ def test_other_verifiers_get_their_answer_in_tags():
     assert reference_answers(made) == ["<answer>x</answer>"]
 
 
+@pytest.mark.parametrize(("verifier", "value"), [("number", 3), ("math_answer", "3/4")])
+def test_numbers_and_mathematics_get_their_answer_in_a_box(verifier, value):
+    assert reference_answers(entry(verifier, {"answer": value})) == [f"\\boxed{{{value}}}"]
+
+
+def test_what_is_no_bare_program_is_given_as_it_is():
+    fenced = "So:\n```python\nprint(1)\n```"
+    assert given_answers(entry("code_tests", {"tests": []}, fenced, "print(2)")) == [fenced]
+    assert given_answers(entry("number", {"value": 1}, "It is 1.\n")) == ["It is 1.\n"]
+
+
 def test_programs_are_the_solutions_as_many_as_are_wanted():
     made = entry("code_tests", {"tests": []}, "print(1)\n", "print(2)")
     assert reference_answers(made) == ["```python\nprint(1)\n```"]
@@ -63,11 +78,25 @@ def test_programs_are_the_solutions_as_many_as_are_wanted():
 def test_where_the_row_has_no_answer_there_is_none():
     assert reference_answers(entry("code_tests", {"tests": []})) == []
     assert reference_answers(entry("json_answer", {"schema": {}, "value": {}})) == []
+    assert reference_answers(entry("number", {"low": 1, "high": 2})) == []
+    for gym in ({"answer": None}, {}):
+        assert reference_answers(entry("reasoning_gym", {"task": "t", "entry": gym})) == []
     assert reference_answers(entry("countdown", {"numbers": [1, 1], "target": 9})) == []
 
 
 @pytest.mark.parametrize(
-    ("numbers", "target"), [([3, 8, 3, 8], 24), ([44, 19, 35], 98), ([5], 5), ([0, 2], 0)]
+    ("numbers", "target"),
+    [
+        ([3, 8, 3, 8], 24),
+        ([44, 19, 35], 98),
+        ([5], 5),
+        ([0, 2], 0),
+        ([1, 5], 4),
+        ([5, 1], 4),
+        ([2, 8], 4),
+        ([8, 2], 4),
+        ([1, 2, 3, 4, 5], 120),
+    ],
 )
 def test_countdown_is_solved(numbers, target):
     asked = entry("countdown", {"numbers": numbers, "target": target}).problem

@@ -2,13 +2,22 @@
 
 import json
 from dataclasses import replace
+from random import Random
 
 import pytest
 
 from veriloop.data.decontaminate import Overlap
+from veriloop.data.hub import files
+from veriloop.data.hub import source as sources
 from veriloop.data.hub.layout import Layout
 from veriloop.data.hub.sets import SETS
-from veriloop.data.hub.source import SetSource, SourceSpec, hash_fraction, open_source
+from veriloop.data.hub.source import (
+    SetSource,
+    SourceSpec,
+    hash_fraction,
+    open_source,
+    require_rows,
+)
 from veriloop.data.problem import Problem
 
 
@@ -198,3 +207,159 @@ def test_a_row_that_lacks_a_column_is_counted_beyond_the_first(written):
     assert (facts["learned"], facts["dropped"]) == (2, {"no column answer": 1})
     with pytest.raises(ValueError, match=r"no column 'answer'\. The rows have question"):
         open_source(SourceSpec(name="gsm8k", path=written(rows[1:], "first.jsonl")))
+
+
+def exported(number):
+    """A row of gsm8k in the layout of an exported file."""
+    label = {"verifier": "math_answer", "reference": {"answer": str(number + 1)}, "facts": {}}
+    prompt = [{"role": "user", "content": f"{number}+1?"}]
+    return {"prompt": prompt, "label": json.dumps(label), "id": f"gsm8k/train/{number}"}
+
+
+def test_of_two_files_each_is_read_in_its_own_layout(written):
+    ours, theirs = written([exported(1)], "ours.jsonl"), written(sums(2), "theirs.jsonl")
+    for path, test, counts in ((ours, theirs, (1, 2)), (theirs, ours, (2, 1))):
+        spec = SourceSpec(name="gsm8k", path=path, test=test)
+        _, facts = open_source(spec)
+        assert (facts["learned"], facts["held_out"]) == counts
+        require_rows(spec, ("rl", "test"))
+
+
+def test_orders_of_the_last_four_passes_are_kept(source, monkeypatch):
+    drawn, count = [], len(source.distinct("rl", 1, 99))
+
+    class Noted(Random):
+        def __init__(self, seed):
+            drawn.append(seed)
+            super().__init__(seed)
+
+    monkeypatch.setattr(sources, "Random", Noted)
+
+    def shuffled(*passes):
+        drawn.clear()
+        for one in passes:
+            source.problem("rl", 0, one * count)
+        return len(drawn)
+
+    assert shuffled(0, 1, 2, 3) == 4 and shuffled(3, 2, 1, 0) == 0
+    assert shuffled(4, 1, 2, 3) == 1 and shuffled(0) == 1
+
+
+def test_a_question_at_the_share_itself_is_learned(written):
+    rows = sums(20)
+    fractions = sorted(hash_fraction(row["question"]) for row in rows)
+    spec = SourceSpec(name="gsm8k", path=written(rows), held_out=fractions[4])
+    made, facts = open_source(spec)
+    assert (facts["learned"], facts["held_out"]) == (16, 4)
+    assert fractions[4] in [hash_fraction(one.prompt) for one in made.distinct("rl", 0, 99)]
+    lowest = replace(spec, held_out=fractions[0])
+    with pytest.raises(ValueError, match=r"no question is held out: .* of 20 questions"):
+        require_rows(lowest, ("test",))
+    require_rows(replace(spec, held_out=fractions[1]), ("test",))
+
+
+def test_steps_to_the_answer_are_those_of_the_row(rows, written):
+    made, facts = open_source(SourceSpec(name="gsm8k", path=written(rows["gsm8k"])))
+    said = {made.answer(one): made.worked(one) for one in made.distinct("rl", 0, 9)}
+    assert said == {"72": "She has 70+2=72.", "-1200": ""}
+    assert facts["path"].endswith(".jsonl")
+
+
+@pytest.mark.parametrize("asked", [(), ("rl", "test")])
+def test_a_set_of_the_hub_is_downloaded_in_the_configuration_that_is_asked_for(monkeypatch, asked):
+    read = []
+
+    def rows(name, layout, path, split, *, config, streaming):
+        read.append((name, path, split, config, streaming))
+        return iter(sums(2, 10 * len(read)))
+
+    monkeypatch.setattr(files, "rows", rows)
+    monkeypatch.setattr(sources, "rows", rows)
+    spec = SourceSpec(name="gsm8k", config="socratic")
+    require_rows(spec, asked)
+    splits = [("gsm8k", "", split, "socratic", False) for split in ("train", "test")]
+    assert read == splits
+    read.clear()
+    _, facts = open_source(spec)
+    assert read == splits and facts["path"] == "openai/gsm8k"
+
+
+UNUSABLE = {"question": "q", "answer": "none"}
+
+
+def test_rows_before_the_first_question_do_not_matter(written, tmp_path):
+    written([UNUSABLE] * 3 + sums(1), "set/train.jsonl")
+    written([UNUSABLE] * 2 + sums(1, 5), "set/test.jsonl")
+    require_rows(SourceSpec(name="gsm8k", path=str(tmp_path / "set")), ("rl", "test"))
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "asked", "message"),
+    [
+        ([], sums(1), ["rl"], r"no question to train on: split 'train' has 0 rows$"),
+        (
+            [UNUSABLE] * 2, sums(1), ["rl"],
+            r"to train on: split 'train' has 2 rows; 2 no #### answer$",
+        ),
+        (sums(1), [UNUSABLE], ["test"], r"no question is held out: split 'test' has 1 row; 1 no"),
+    ],
+)  # fmt: skip
+def test_a_split_without_a_question_is_refused_where_it_is_asked(
+    written, tmp_path, train, test, asked, message
+):
+    written(train, "set/train.jsonl")
+    written(test, "set/test.jsonl")
+    spec = SourceSpec(name="gsm8k", path=str(tmp_path / "set"))
+    with pytest.raises(ValueError, match=message):
+        require_rows(spec, asked)
+    require_rows(spec, [split for split in ("rl", "test") if split not in asked])
+    require_rows(spec)
+
+
+def test_a_split_that_there_is_none_of_is_refused_where_it_is_asked(rows, written):
+    examined = SourceSpec(name="math500", path=written(rows["math500"]))
+    with pytest.raises(ValueError, match="no question to train on: it has no training split"):
+        require_rows(examined, ["rl"])
+    require_rows(examined, ["test"])
+    learned = SourceSpec(name="gsm8k", path=written(sums(1), "learned.jsonl"))
+    with pytest.raises(ValueError, match="no question is held out: give `test`, a split or a file"):
+        require_rows(learned, ["test"])
+    require_rows(learned, ["rl"])
+
+
+def test_another_file_than_the_set_is_found_by_its_first_row(written, tmp_path):
+    other = [{"prompt": "p", "answer": "#### 1"}]
+    written(sums(1), "set/train.jsonl")
+    written(sums(1), "set/test.jsonl")
+    for split in ("train", "test"):
+        spec = SourceSpec(name="gsm8k", path=str(tmp_path / "set"))
+        require_rows(spec)
+        (tmp_path / f"set/{split}.jsonl").write_text("[1]\n")
+        with pytest.raises(ValueError, match=f"{split}.jsonl, row 1: must be an object"):
+            require_rows(spec)
+        written(sums(1), f"set/{split}.jsonl")
+    with pytest.raises(ValueError, match="no column 'question'"):
+        require_rows(SourceSpec(name="gsm8k", path=written(other, "other.jsonl")), ["rl"])
+
+
+@pytest.mark.parametrize(
+    ("share", "asked", "message"),
+    [
+        (1e-9, ["rl", "test"], r"is held out: held_out=1e-09 of 20 questions.* a larger share"),
+        (0.999, ["rl"], r"is left to train on: held_out=0.999 of 20 questions.* a smaller share"),
+    ],
+)
+def test_a_share_of_no_question_or_of_all_is_refused_where_it_is_asked(
+    written, share, asked, message
+):
+    spec = SourceSpec(name="gsm8k", path=written(sums(20)), held_out=share)
+    with pytest.raises(ValueError, match=message):
+        require_rows(spec, asked)
+    require_rows(spec, ["test" if share > 0.5 else "rl"])
+    require_rows(spec)
+    require_rows(replace(spec, held_out=0.3), ["rl", "test"])
+
+
+def test_rows_of_preferences_are_refused_as_questions(rows, written):
+    with pytest.raises(ValueError, match="hh_rlhf: holds preferences rows, not questions"):
+        require_rows(SourceSpec(name="hh_rlhf", path=written(rows["hh_rlhf"])))

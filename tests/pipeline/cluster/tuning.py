@@ -84,7 +84,7 @@ class Pairs(Case):
     def __init__(self, count=7, segments=1, trainer=(), **loss):
         super().__init__(dict(trainer))
         self.objective = step.PreferenceObjective(
-            loss=PreferenceLossConfig(**loss), trainer=self.trainer
+            loss=PreferenceLossConfig(**loss), trainer=self.trainer, weights=(1.0, 1.0)
         )
         self.examples = self.pairs(count, segments)
         if loss["name"] == "kto":

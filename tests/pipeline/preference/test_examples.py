@@ -1,5 +1,7 @@
 """Rows become examples: pairs of rankings, labels of pairs, mismatched answers, shares by gap."""
 
+from dataclasses import replace
+
 import pytest
 
 from veriloop.data import arithmetic_preferences
@@ -11,11 +13,13 @@ from veriloop.pipeline.preference.examples import (
     Match,
     encode_labelled,
     encode_pairs,
+    fits,
     mismatched,
     shuffled,
     split_by_gap,
     to_labelled,
     to_pairs,
+    unpair,
     within_limits,
 )
 
@@ -49,7 +53,7 @@ def test_a_pair_is_a_liked_and_a_disliked_answer():
 def test_encoded_pairs_keep_their_gap_and_name_the_one_that_fails(tokenizer):
     good = Pair(prompt="p", chosen="a", rejected="b", gap=2.0)
     (example,) = encode_pairs([good], tokenizer, (2,), DPO)
-    assert example.gap == 2.0 and example.matches == ()
+    assert example.gap == 2.0 and example.matches == () and example.label
     assert example.answers == tuple(encode("p", text, tokenizer, (2,)) for text in "ab")
     bad = Pair(prompt="p", chosen="a<eos>b", rejected="b")
     with pytest.raises(RecipeError, match=r"pair 2: .*end-of-sequence id"):
@@ -116,6 +120,14 @@ def test_segments_are_matched_by_their_weighted_scores(tokenizer):
     assert plain.matches == () and set(plain.answers[0].segments) == {0}
 
 
+def test_scores_of_segments_are_those_of_the_row_to_the_last_digit(tokenizer):
+    for aspects in ((1.0,), ()):
+        pair, loss = scored(segments((0.3,)), segments((0.1,)), aspects=aspects)
+        (example,) = encode_pairs([pair], tokenizer, (2,), loss)
+        (match,) = example.matches
+        assert (match.chosen_score, match.rejected_score) == (0.3, 0.1)
+
+
 def test_segments_that_cannot_be_scored_are_refused(tokenizer):
     for changes, message in (
         ({}, r"must lie in \[0, 1\]"),
@@ -142,6 +154,14 @@ def test_the_mismatched_answer_is_the_next_one_to_another_prompt():
         mismatched(answers[:2], [True, False])
 
 
+def test_unpaired_the_chosen_answer_is_desirable_and_the_rejected_one_is_not(pairs):
+    both = pairs(3)
+    examples = unpair(both)
+    assert [e.answers[0] for e in examples] == [a for pair in both for a in pair.answers]
+    assert [e.label for e in examples] == [True, False] * 3
+    assert all(e.answers[1].prompt == e.answers[0].prompt for e in examples)
+
+
 def test_examples_over_the_limits_are_left_out_and_counted(pairs):
     examples = pairs(20)
     kept, dropped = within_limits(examples, 4, 4)
@@ -151,12 +171,24 @@ def test_examples_over_the_limits_are_left_out_and_counted(pairs):
         assert (example in kept) is fits
 
 
+def test_an_answer_may_have_as_many_tokens_as_the_limits():
+    assert fits(ids(1, 10), 1, 1)
+    assert not fits(ids(1, 10), 0, 1) and not fits(ids(1, 10), 1, 0)
+
+
 def test_the_largest_gaps_come_first_in_nearly_equal_shares(pairs):
     shares = split_by_gap(pairs(10), 3)
     gaps = [[e.gap for e in share] for share in shares]
     assert [len(g) for g in gaps] == [3, 3, 4]
     flat = [gap for share in gaps for gap in share]
     assert flat == sorted(flat, reverse=True) and len(set(flat)) == 10
+
+
+def test_equal_gaps_keep_their_order_and_the_smallest_is_below_none_but_negative_ones(pairs):
+    gaps = (0.0, 0.5, -1.0, 0.5, 0.0)
+    examples = [replace(e, gap=gap) for e, gap in zip(pairs(5), gaps, strict=True)]
+    (ordered,) = split_by_gap(examples, 1)
+    assert ordered == [examples[i] for i in (1, 3, 0, 4, 2)]
 
 
 def test_rankings_of_four_make_the_three_rounds_of_the_paper(tokenizer):

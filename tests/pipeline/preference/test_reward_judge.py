@@ -11,7 +11,14 @@ from veriloop.data.problem import Problem
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.model.policy import load_tokenizer
 from veriloop.pipeline.model.scalar_head import ScalarHead
-from veriloop.pipeline.preference.reward_judge import PreferenceJudge, judged_text, to_messages
+from veriloop.pipeline.preference.reward_judge import (
+    PreferenceJudge,
+    judged_text,
+    response_of,
+    summary_ids,
+    summary_of,
+    to_messages,
+)
 
 GOOD = "<think>Be kind.</think><answer>Hello Tom!</answer>"
 
@@ -56,6 +63,33 @@ def test_helpfulness_is_scored_on_the_summary_and_harmlessness_on_the_response(
     assert judged_text(problem(kind), response) == text
 
 
+@pytest.mark.parametrize(
+    ("response", "text"),
+    [
+        ("Be kind.</think> Hello Tom!", "Hello Tom!"),
+        ("Be kind.</think><answer>Hello Tom!</answer>", "Hello Tom!"),
+        ("Hello Tom!", None),
+    ],
+)
+def test_thinking_that_the_prompt_began_is_no_part_of_the_summary(response, text):
+    asked = problem()
+    asked = replace(asked, facts=asked.facts | {"prefilled_think": True})
+    assert judged_text(asked, response) == text
+
+
+def test_a_summary_that_is_none_is_read_as_an_empty_answer(head, rollouts):
+    marked = f"Hello{head.tokenizer.eos_token}Tom"
+    good, open_ended, special = rollouts(
+        *((problem(), text) for text in (GOOD, "<think>Hello Tom!", marked))
+    )
+    assert [summary_of(one) for one in (good, open_ended, special)] == ["Hello Tom!", "", marked]
+    assert response_of(good) == GOOD
+    prompt = [{"role": "user", "content": "Greet Tom."}]
+    for rollout, text in ((good, "Hello Tom!"), (open_ended, ""), (special, "")):
+        answer = [{"role": "assistant", "content": text}]
+        assert summary_ids(head, rollout) == encode(prompt, answer, head.tokenizer, head.ends)
+
+
 def test_the_model_reads_what_it_was_trained_on(head, rollouts):
     judge = PreferenceJudge(head, TrainerConfig(), scale=2.0)
     asked = [(problem(), GOOD), (problem("harm"), GOOD), (problem(), "Go away.")]
@@ -83,6 +117,7 @@ def test_only_general_rollouts_are_judged_and_each_gets_its_own_verdict(head, ro
     alone = [judge(rollouts(one))[0] for one in asked]
     assert found[0] is None and found[3] is None
     assert (found[2].score, found[2].status) == (0.0, "no_answer")
+    assert found[2].detail == "nothing after the thinking"
     for i in (1, 4):
         assert found[i].score == pytest.approx(alone[i].score, abs=1e-6)
     assert judge([]) == []
@@ -97,15 +132,22 @@ def broken(value):
     return rewards
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), RuntimeError("out of memory")])
-def test_a_failing_model_gives_errors_and_an_empty_answer_scores_0(value, head, rollouts):
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        (math.nan, "the reward model returned nan"),
+        (math.inf, "the reward model returned inf"),
+        (RuntimeError("out of memory"), "reward model: RuntimeError: out of memory"),
+    ],
+)
+def test_a_failing_model_gives_errors_and_an_empty_answer_scores_0(value, said, head, rollouts):
     failing = SimpleNamespace(
         tokenizer=head.tokenizer, ends=head.ends, rewards=broken(value),
         beyond_positions=head.beyond_positions,
     )  # fmt: skip
     judge = PreferenceJudge(failing, TrainerConfig(), scale=1.0)
     lost, empty = judge(rollouts((problem(), GOOD), (problem(), "")))
-    assert (lost.score, lost.status) == (None, "error") and "reward model" in lost.detail
+    assert (lost.score, lost.status, lost.detail) == (None, "error", said)
     assert (empty.score, empty.status) == (0.0, "no_answer")
 
 

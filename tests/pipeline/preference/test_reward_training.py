@@ -13,13 +13,20 @@ from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.errors import RecipeError
 from veriloop.pipeline.losses.reward_model import centring, ranking
 from veriloop.pipeline.model.scalar_head import answer_rewards
+from veriloop.pipeline.preference import pointwise, reward_training
+from veriloop.pipeline.preference.pointwise import LabelledAnswer
 from veriloop.pipeline.preference.reward_training import (
+    RewardLoop,
     accuracy,
     encode_rankings,
     gradient,
     measure,
+    rewards_of,
 )
+from veriloop.pipeline.runs.console import StageConsole
+from veriloop.pipeline.runs.record import StageRecord, read_metrics
 from veriloop.pipeline.training.optimizer import Optimizer
+from veriloop.pipeline.training.trainer import TrainerDeps
 
 
 def recipe(**changes):
@@ -41,11 +48,13 @@ def test_any_split_has_the_gradient_of_the_losses_by_their_names(model, batch, f
         told[rows] = gradient(model, batch, asked), take_gradient(model)
     assert told[1][0] == pytest.approx(told[64][0], abs=1e-5)
     assert_close(told[1][1], told[64][1], atol=1e-5, rtol=1e-3)
-    losses = []
+    losses, right = [], []
     for one in batch:
         rewards = answer_rewards(model, one, row=64)[None]
+        right.append(accuracy(rewards))
         losses.append(ranking(rewards, rankings=6, form=form))
         losses.append(centring(rewards[:, 0], rewards[:, -1], weight=0.1, pairs=6))
+    assert told[1][0]["accuracy"] == pytest.approx(sum(right) / 6)
     sum(losses).backward()
     assert sum(losses).item() == pytest.approx(told[64][0]["loss"], abs=1e-5)
     assert_close(take_gradient(model), told[64][1], atol=1e-5, rtol=1e-3)
@@ -55,6 +64,64 @@ def test_accuracy_is_over_all_pairs_of_a_ranking():
     assert accuracy(torch.tensor([[3.0, 1.0, 2.0], [1.0, 1.0, 1.0]])) == pytest.approx(
         (2 + 1.5) / 6
     )
+
+
+@pytest.mark.parametrize("rows", [64, 4, 1])
+def test_held_out_rankings_count_alike_whatever_their_lengths(model, batch, rows):
+    by_ranking = [answer_rewards(model, one, row=64)[None] for one in batch]
+    told = measure(model, batch, TrainerConfig(row=32, rows=rows))
+    right = sum(accuracy(rewards) for rewards in by_ranking) / len(batch)
+    margins = [(rewards[0, 0] - rewards[0, -1]).item() for rewards in by_ranking]
+    assert told == {
+        "accuracy": pytest.approx(right, abs=1e-6),
+        "margin": pytest.approx(sum(margins) / len(batch), abs=1e-5),
+    }
+
+
+def test_rewards_are_those_of_each_answer_in_the_order_given(model, answer):
+    answers = [answer(Random(n)) for n in range(7)]
+    alone = [answer_rewards(model, [one], row=32).item() for one in answers]
+    for rows in (64, 3):
+        found = rewards_of(model, answers, TrainerConfig(row=32, rows=rows))
+        assert found.tolist() == pytest.approx(alone, abs=1e-5) and not found.requires_grad
+
+
+@pytest.mark.parametrize(
+    ("rows", "sizes"),
+    [(64, [6, 6, 4]), (6, [6, 6, 4]), (5, [4, 2, 3, 3, 4]), (1, [2, 2, 2, 3, 3, 4])],
+)
+def test_a_micro_batch_has_as_many_answers_as_it_may_or_one_ranking(
+    model, batch, monkeypatch, rows, sizes
+):
+    """Of three rankings of 2 answers, two of 3, and one of 4."""
+    asked = []
+
+    def noted(model, answers, *, row):
+        asked.append(len(answers))
+        return answer_rewards(model, answers, row=row)
+
+    monkeypatch.setattr(reward_training, "answer_rewards", noted)
+    gradient(model, batch, recipe(trainer={"row": 32, "rows": rows}))
+    assert asked == sizes
+
+
+@pytest.mark.parametrize("loss", ["pairwise", "pointwise"])
+def test_the_loop_takes_the_steps_of_the_loss_that_the_recipe_names(
+    model, batch, answer, tmp_path, loss
+):
+    asked = recipe(loss=loss, epochs=1, batch=99)
+    labelled = [LabelledAnswer(answer=answer(Random(n)), good=n % 3 == 0) for n in range(6)]
+    step, train = (pointwise.gradient, labelled) if loss == "pointwise" else (gradient, batch)
+    want = step(model, train, asked)
+    model.zero_grad()
+    with StageRecord(tmp_path, tensorboard=False) as record:
+        console = StageConsole("test", 1)
+        deps = TrainerDeps(
+            tokenizer=None, record=record, console=console, directory=tmp_path, start=tmp_path
+        )
+        RewardLoop(asked, train, model, deps).run(lambda: 0.0)
+    (told,) = read_metrics(tmp_path / "metrics.jsonl")
+    assert {name: told[name] for name in want} == pytest.approx(want, abs=1e-5)
 
 
 @pytest.mark.slow

@@ -1,6 +1,7 @@
 """A step on preferences: the loss that was named, and the same gradient however it is split."""
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from veriloop.pipeline.config.preference import PreferenceLossConfig
 from veriloop.pipeline.config.sections import OptimizerConfig, TrainerConfig
 from veriloop.pipeline.losses import preference
 from veriloop.pipeline.losses.preference import two_d_dpo
+from veriloop.pipeline.model.sharded import Ranks
 from veriloop.pipeline.preference.logps import segment_logps
 from veriloop.pipeline.preference.reference_pass import log_probs
 from veriloop.pipeline.preference.step import PreferenceObjective, gradient, learn, measure
@@ -160,7 +162,23 @@ def test_kto_reads_the_mismatched_answers_of_the_whole_step(case, tiny_llama):
     assert got["rewards/chosen"] == pytest.approx(gains[liked].mean().item(), abs=1e-5, rel=1e-5)
     assert got["rewards/rejected"] == pytest.approx(gains[~liked].mean().item(), abs=1e-5, rel=1e-5)
     assert got["logps/chosen"] == pytest.approx(own[liked].mean().item(), abs=1e-4)
+    assert got["logps/rejected"] == pytest.approx(own[~liked].mean().item(), abs=1e-4)
     assert "rewards/accuracies" not in got
+
+
+@pytest.mark.parametrize("liked", [(True, False, True), (False, True, False), (True, True, True)])
+def test_means_of_kto_are_over_the_answers_of_each_label(case, tiny_llama, liked):
+    policy, examples, _, loss = case("kto")
+    examples = [replace(e, label=label) for e, label in zip(examples, liked, strict=False)]
+    reference = log_probs(tiny_llama(1), examples, ONE)
+    own, theirs = (sums(model, examples, 0)[0] for model in (policy, tiny_llama(1)))
+    got = measure(policy, examples, reference, objective(loss))
+    for side, label in (("chosen", True), ("rejected", False)):
+        mine = torch.tensor(liked) == label
+        logp = own[mine].mean().item() if mine.any() else 0.0
+        reward = 0.3 * (own - theirs)[mine].mean().item() if mine.any() else 0.0
+        assert got[f"logps/{side}"] == pytest.approx(logp, abs=1e-4)
+        assert got[f"rewards/{side}"] == pytest.approx(reward, abs=1e-5)
 
 
 def test_the_gradient_of_kto_does_not_pass_through_its_reference_point(case):
@@ -216,3 +234,25 @@ def test_steps_lower_the_loss_and_open_the_margin(case, name):
     assert after["loss"] < told[0]["loss"]
     assert after["rewards/margins"] > told[0]["rewards/margins"]
     assert told[0]["grad_norm"] > 0 and told[0]["learning_rate"] == 3e-3
+
+
+def test_the_other_ranks_are_told_of_a_step_between_its_gradient_and_its_own(case, monkeypatch):
+    policy, examples, reference, loss = case("dpo")
+    optimizer, order = Optimizer(policy, OptimizerConfig(learning_rate=3e-3)), []
+
+    class Others(Ranks):
+        def together(self, function, model, *values):
+            order.append(function.__name__)
+            return super().together(function, model, *values)
+
+        def command(self, *message):
+            order.append(message)
+
+    def stepped(*place, own=optimizer.step):
+        order.append("own step")
+        return own(*place)
+
+    monkeypatch.setattr(optimizer, "step", stepped)
+    asked = objective(loss)
+    learn(policy, optimizer, examples, reference, asked, progress=0.5, done=3, ranks=Others())
+    assert order == ["gradient", ("step", 0.5, 3), "own step"]

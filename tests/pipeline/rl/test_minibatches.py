@@ -12,6 +12,7 @@ from veriloop.data.problem import Problem
 from veriloop.pipeline.config.algorithm import AlgorithmConfig
 from veriloop.pipeline.config.sections import TrainerConfig
 from veriloop.pipeline.losses.advantages import RunningMean
+from veriloop.pipeline.rl import minibatches as dealing
 from veriloop.pipeline.rl.estimator import outcome_advantages
 from veriloop.pipeline.rl.minibatches import minibatches
 
@@ -166,6 +167,17 @@ def test_rollouts_that_no_verifier_could_judge_are_never_trained_on(graded):
     trained = [tokens for tokens, _, _ in everything(parts)]
     assert sorted(trained) == [(i + 1,) for i in range(9) if i % 3]
     assert sum(part.counts.sequences for part in parts) == 6
+
+
+def test_an_update_that_reads_no_rewards_trains_on_them_too(graded):
+    rollouts = [graded(response=(1,), reward=None), graded(response=(2,), finish="length")]
+    for truncated, kept in (("train", [0, 1]), ("mask", [0])):
+        config = AlgorithmConfig(minibatches=1, truncated=truncated)
+        (part,) = minibatches(
+            rollouts, config, WIDE, max_tokens=8, shuffle=Straight(), reads_rewards=False
+        )
+        assert [rollout for _, _, rollout in everything([part])] == kept
+        assert dealing.trained(rollouts, config, reads_rewards=False) == kept
 
 
 def test_with_process_supervision_a_response_without_scores_of_its_steps_is_not_trained_on(graded):

@@ -1,5 +1,6 @@
 """Steps with bad rewards are refused; a component that pays nothing causes one warning."""
 
+import datetime
 import json
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from veriloop.pipeline.rl.reward_checks import (
     with_finite_numbers,
 )
 from veriloop.pipeline.rollouts.grade import VerifierFailuresError
+from veriloop.pipeline.runs.console import clip
 from veriloop.verifiers.verdict import Verdict
 
 NOTHING = Verdict(score=0.0, status="no_answer", detail="no answer tags")
@@ -125,6 +127,19 @@ def test_what_is_said_of_an_answer(watcher, step):
     ]  # fmt: skip
 
 
+def test_an_answer_is_shown_in_its_own_letters_and_clipped(watcher, graded):
+    alarm, said = watcher(1)
+    silent = Verdict(score=0.0, answer="x" * 161)
+    answer = graded(verdicts={"accuracy": silent})
+    reference = {"day": datetime.date(2026, 1, 2), "word": "größer"}
+    problem = replace(answer.rollout.problem, reference=reference)
+    alarm.check(1, [replace(answer, rollout=replace(answer.rollout, problem=problem))])
+    read, reference = said[3].split("; reference ")
+    assert read == f"1. read {clip('x' * 161, 160)!r}" and len(read) < 180
+    assert reference == '{"day": "2026-01-02", "word": "größer"}'
+    assert said[4] == "1. verdict 0, graded"
+
+
 def test_three_answers_that_differ_where_some_do(watcher, step):
     alarm, said = watcher(1)
     alarm.check(1, step(WRONG, WRONG, WRONG, NOTHING, WRONG))
@@ -175,6 +190,22 @@ def test_a_resumed_run_counts_on(watcher, step):
     assert "step 5 " in said[0]
 
 
+def test_recorded_steps_are_counted_once(watcher, step):
+    alarm, said = watcher(4, [ZERO])
+    for number in (2, 3):
+        alarm.check(number, step(WRONG))
+    assert said == []
+    alarm.check(4, step(WRONG))
+    assert said[0].startswith("accuracy paid nothing in 4 steps in a row")
+
+
+def test_a_run_that_has_recorded_nothing_counts_from_its_first_step(step, tmp_path):
+    said = []
+    alarm = ZeroRewardAlarm(1, tmp_path / "metrics.jsonl", said.append)
+    alarm.check(1, step(WRONG))
+    assert said[0].startswith("accuracy paid nothing in 1 steps in a row")
+
+
 def test_what_was_said_before_a_stop_is_not_said_again(watcher, step):
     alarm, said = watcher(2, [ZERO, ZERO, ZERO, SOME, {"rewards/accuracy/mean/zh": 0.0}])
     for number in (6, 7, 8):
@@ -204,3 +235,10 @@ def test_too_many_failures_to_score_steps_stop_the_run(failures, share, stops):
         VerifierFailuresError, match=rf"step 7: .* failed on {failures} of 16 answers"
     ):
         check_step_scores(7, step, share)
+
+
+def test_the_fewest_answers_that_are_checked_are_eight():
+    step = [graded() for _ in range(8)]
+    check_step_scores(7, step[:7], 0.5)
+    with pytest.raises(VerifierFailuresError, match="failed on 8 of 8 answers"):
+        check_step_scores(7, step, 0.5)

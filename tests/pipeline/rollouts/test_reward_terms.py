@@ -52,6 +52,9 @@ def of_trl(completions, trainer_state, log_metric=None, log_extra=None, **column
 
 built_in = max  # without a signature
 
+def endless(prompts, completions, **columns):
+    return [float("inf"), float("nan"), -2.0][: len(completions)]
+
 def broken(prompts, completions, **columns):
     raise KeyError("tests")
 """
@@ -116,6 +119,14 @@ def test_a_term_of_some_sources_neither_judges_nor_pays_the_others(pool):
     assert rewards(pool, terms, one, other) == [2.0, 1.0]
 
 
+def test_a_function_of_some_sources_is_given_the_answers_of_these_alone(functions):
+    term = RewardTerm(function=f"{functions}:length", sources=("gsm8k",))
+    rollouts = [rollout("four"), rollout("seven", source="gsm8k"), rollout("", source="math")]
+    other, own, third = FunctionJudge("mine", term)(rollouts)
+    assert other is None and third is None and own.components["value"] == 5.0
+    assert FunctionJudge("mine", term)(rollouts[:1]) == [None]
+
+
 def test_scores_of_an_async_function_are_unbounded(pool, functions):
     terms = {"length": {"function": f"{functions}:length", "weight": -0.01}}
     assert rewards(pool, terms, rollout(RIGHT)) == [pytest.approx(1.0 - 0.01 * len(RIGHT))]
@@ -141,6 +152,24 @@ def test_a_function_gets_what_trl_offers_where_it_names_it(pool, functions):
     assert [v.score for v in verdicts] == [1.0, 1.0]
 
 
+@pytest.mark.parametrize(("name", "score"), [("array", 0.25), ("parts", 1.0)])
+def test_a_score_is_shown_within_0_and_1_and_counts_as_it_is(functions, name, score):
+    (verdict,) = FunctionJudge("mine", RewardTerm(function=f"{functions}:{name}"))([rollout(RIGHT)])
+    assert verdict.score == score
+    assert verdict.components["value"] == {"array": 0.25, "parts": 12.0}[name]
+
+
+def test_a_number_that_is_none_is_an_error_and_a_negative_one_is_shown_as_0(functions):
+    judge = FunctionJudge("mine", RewardTerm(function=f"{functions}:endless"))
+    *lost, negative = judge([rollout(RIGHT)] * 3)
+    assert [(v.score, v.status) for v in lost] == [(None, "error")] * 2
+    assert [v.detail.partition(" returned ")[2] for v in lost] == [
+        "{'value': inf}",
+        "{'value': nan}",
+    ]
+    assert (negative.score, negative.components["value"]) == (0.0, -2.0)
+
+
 @pytest.mark.parametrize(
     ("name", "parts", "main"),
     [("parts", {}, 12.0), ("unnamed", {}, 5.0), ("unnamed", {"short": 0.1}, 0.0)],
@@ -164,6 +193,9 @@ def test_the_penalty_for_repetition_cannot_be_avoided_by_ending_early(pool):
 def test_what_a_function_cannot_judge_has_no_reward(pool, functions):
     terms = {"mine": {"function": f"{functions}:unsure"}}
     assert rewards(pool, terms, rollout(RIGHT), rollout(RIGHT, group="h")) == [None, 3.5]
+    unsure, sure = FunctionJudge("mine", RewardTerm(**terms["mine"]))([rollout(RIGHT)] * 2)
+    assert (unsure.score, unsure.status) == (None, "error") and sure.status == "graded"
+    assert unsure.detail.endswith(":unsure: None")
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from veriloop.pipeline.sampling.gap_history import FIRST, GapHistory, rank_deviation
+from veriloop.pipeline.sampling.gap_history import UNEQUAL_RATIO, GapHistory, rank_deviation
 
 
 def gaps(seed, mean=0.005, count=64):
@@ -44,10 +44,35 @@ def test_a_small_increase_is_not_reported_however_certain(history):
 
 def test_the_first_checks_are_held_against_the_bound_alone():
     history = GapHistory(0.03)
-    for seed in range(FIRST):
+    for seed in range(4):
         said = history.judge(gaps(seed, mean=0.1), None)
         assert said is not None and said.endswith("3.00e-02 are usual")
     assert history.judge(gaps(9, mean=0.1), None) is None
+
+
+def test_a_first_check_at_the_bound_is_usual():
+    at, above = torch.full((8,), 2.0**-5), torch.full((8,), 2.0**-5 + 2.0**-10)
+    assert GapHistory(2.0**-5).judge(at, None) is None
+    assert GapHistory(2.0**-5).judge(above, None) is not None
+
+
+def test_checks_of_long_ago_are_forgotten(history):
+    for seed in range(100, 200):
+        history.judge(gaps(seed), None)
+    assert "in the 64 checks before" in history.judge(gaps(50, mean=0.05), None)
+
+
+@pytest.mark.parametrize(
+    ("count", "factor", "reported"),
+    [(12, 5.0, False), (13, 5.0, False), (14, 5.0, True), (99, 2.0, False), (99, 2.5, True)],
+)
+def test_six_deviations_and_twice_the_earlier_mean_are_still_usual(count, factor, reported):
+    """Of 168 earlier tokens that are all alike, 13 larger ones differ by 6 deviations exactly."""
+    history, alike = GapHistory(2.0**-7), torch.full((42,), 2.0**-7)
+    for _ in range(4):
+        assert history.judge(alike, None) is None
+    said = history.judge(torch.full((count,), factor * 2.0**-7), None)
+    assert (said is not None) is reported
 
 
 def test_the_statistic_counts_pairs_and_halves_of_ties():
@@ -119,11 +144,41 @@ def test_tokens_that_rounding_moves_more_than_a_temperature_would_do_not_count()
     assert GapHistory(0.03).temperature_ratio(*given) == pytest.approx(0.8)
 
 
+def test_a_slope_of_a_half_is_enough():
+    given = both(tokens(-0.5, -0.2, 20), tokens(0.5, -0.2, 20))
+    assert GapHistory(0.03).temperature_ratio(*given) == pytest.approx(0.8)
+
+
 def test_tokens_of_long_ago_are_forgotten():
     history = GapHistory(0.03)
     assert history.temperature_ratio(*both(tokens(-2.0, 0.0, 400), tokens(1.0, 0.0, 400))) is None
     given = both(tokens(-2.0, -0.2, 128), tokens(1.0, -0.2, 128))
     assert history.temperature_ratio(*given) == pytest.approx(0.8)
+
+
+def test_of_each_side_the_last_128_tokens_count():
+    history = GapHistory(0.03)
+    assert history.temperature_ratio(*both(tokens(-2.0, 0.0, 129), tokens(1.0, 0.0, 129))) is None
+    given = both(tokens(-2.0, -0.2, 64), tokens(1.0, -0.2, 64))
+    assert history.temperature_ratio(*given) == pytest.approx(0.8)
+
+
+@pytest.mark.parametrize(("count", "relative"), [(7, None), (8, 0.8)])
+def test_sixteen_tokens_that_all_agree_are_certain(count, relative):
+    given = both(tokens(-2.0, -0.2, count), tokens(1.0, -0.2, count))
+    assert GapHistory(0.03).temperature_ratio(*given) == (relative and pytest.approx(relative))
+
+
+@pytest.mark.parametrize(("ratio", "found"), [(0.15, None), (0.25, 1.25)])
+def test_where_the_sampler_alone_rounds_a_fifth_is_the_least_that_is_believed(ratio, found):
+    given = both(tokens(-2.0, ratio, 60), tokens(1.0, ratio, 60))
+    told = GapHistory(0.03).temperature_ratio(*given, UNEQUAL_RATIO)
+    assert told == (found and pytest.approx(found))
+
+
+def test_what_is_at_the_least_and_half_of_it_on_one_side_is_believed():
+    given = both(tokens(-2.0, 0.125, 60), tokens(1.0, 0.25, 100))
+    assert GapHistory(0.03).temperature_ratio(*given, 0.25) == 1.25
 
 
 def test_another_temperature_is_measured_through_the_rounding_of_what_is_drawn():

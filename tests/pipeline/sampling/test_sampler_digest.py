@@ -8,7 +8,8 @@ import torch
 from veriloop.pipeline.sampling import sampler as digest
 from veriloop.pipeline.sampling.sampler import digest_tensor, digests
 
-LONG = 3 * digest.TILE + 5  # words: several tiles and a part of one
+TILE = 65536
+LONG = 3 * TILE + 5  # words: several tiles and a part of one
 
 
 def numbers(count, seed=0):
@@ -25,26 +26,43 @@ def signed(number):
 
 def multiplier(stream, index):
     """The mix of splitmix64 in Python's integers."""
-    z = signed((index + (stream << 40)) * digest.GOLDEN)
-    z = signed((z ^ (z >> 30)) * digest.MIX_1)
-    z = signed((z ^ (z >> 27)) * digest.MIX_2)
+    z = signed((index + (stream << 40)) * 0x9E3779B97F4A7C15)
+    z = signed((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9)
+    z = signed((z ^ (z >> 27)) * 0x94D049BB133111EB)
     return (z ^ (z >> 31)) | 1
 
 
-def test_a_digest_is_two_sums_of_products_of_words_and_odd_numbers():
-    weight = torch.zeros(digest.TILE + 2)
-    values = {0: 1.5, 1: -2.25, digest.TILE + 1: 3e-7}  # by position
-    for position, value in values.items():
-        weight[position] = value
-    expected = []
+def by_definition(weight, tile=TILE):
+    sums = []
     for inner, outer in ((1, 3), (2, 4)):
         total = len(weight) * multiplier(outer, 0)
-        for position, value in values.items():
-            tile, place = divmod(position, digest.TILE)
-            word = struct.unpack("<i", struct.pack("<f", value))[0]
-            total += word * multiplier(inner, place) * multiplier(outer, tile)
-        expected.append(signed(total))
-    assert of(weight) == tuple(expected)
+        for position in weight.nonzero().flatten().tolist():
+            at, place = divmod(position, tile)
+            word = struct.unpack("<i", struct.pack("<f", weight[position].item()))[0]
+            total += word * multiplier(inner, place) * multiplier(outer, at)
+        sums.append(signed(total))
+    return tuple(sums)
+
+
+@pytest.mark.parametrize("words", [TILE + 2, TILE + 1, TILE, 2, 1])
+def test_a_digest_is_two_sums_of_products_of_words_and_odd_numbers(words):
+    weight = torch.zeros(words)
+    for position, value in {0: 1.5, 1: -2.25, words - 1: 3e-7}.items():
+        weight[min(position, words - 1)] = value
+    assert of(weight) == by_definition(weight)
+
+
+@pytest.mark.parametrize("words", [100, 131, 0])
+def test_there_may_be_more_tiles_than_words_in_one(words, monkeypatch):
+    monkeypatch.setattr(digest, "TILE", 4)
+    weight = numbers(words)
+    assert of(weight) == by_definition(weight, tile=4)
+
+
+def test_a_weight_that_is_trained_has_the_digest_of_its_values():
+    for shape in ((6,), (2, 3)):
+        weight = torch.nn.Parameter(numbers(6).view(shape))
+        assert digests([("w", weight)]) == digests([("w", numbers(6))])
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -67,7 +85,7 @@ def test_neither_do_the_shape_the_strides_and_what_is_read_at_once(monkeypatch):
 def test_every_flipped_bit_changes_both_sums():
     weight = numbers(LONG)
     expected = of(weight)
-    positions = [0, 1, digest.TILE - 1, digest.TILE, LONG - 1]
+    positions = [0, 1, TILE - 1, TILE, LONG - 1]
     for position in positions:
         for bit in range(32):
             words = weight.view(torch.int32).clone()
@@ -78,8 +96,8 @@ def test_every_flipped_bit_changes_both_sums():
 
 def test_order_counts():
     weight = numbers(LONG)
-    seen = {of(weight), of(weight.flip(0)), of(weight.roll(1)), of(weight.roll(digest.TILE))}
-    for first, second in ((0, 1), (5, digest.TILE + 5), (0, LONG - 1)):
+    seen = {of(weight), of(weight.flip(0)), of(weight.roll(1)), of(weight.roll(TILE))}
+    for first, second in ((0, 1), (5, TILE + 5), (0, LONG - 1)):
         swapped = weight.clone()
         swapped[[first, second]] = weight[[second, first]]
         seen.add(of(swapped))

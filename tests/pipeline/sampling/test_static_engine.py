@@ -12,7 +12,7 @@ from veriloop.pipeline.model.device import CPU
 from veriloop.pipeline.model.policy import load_policy
 from veriloop.pipeline.sampling import static_engine
 from veriloop.pipeline.sampling.open import open_sampler
-from veriloop.pipeline.sampling.sampler import Sampling
+from veriloop.pipeline.sampling.sampler import Sampling, Unfinished
 from veriloop.pipeline.sampling.static_cache import StaticCache, position_bytes
 from veriloop.pipeline.sampling.static_engine import StaticSampler
 from veriloop.pipeline.sampling.sync import WeightSync
@@ -102,6 +102,17 @@ def test_what_the_cache_does_not_hold_waits_and_what_it_holds_keeps_it(sampler, 
     sampler._cache_gib = 1.5 * each / 2**30
     with pytest.raises(RecipeError, match=r"holds 1 sequences of 24 tokens, and a prompt has 2"):
         sampler.sample(PROMPTS, asked)
+
+
+def test_for_answers_that_go_on_the_cache_holds_the_most_that_is_left_of_one(sampler, stepped):
+    responses = [
+        Unfinished(prompt=(1, 40, 41), ids=(5,), logp=(-1.0,), until=20),
+        Unfinished(prompt=(1, 50), ids=(), logp=(), until=4),
+    ]
+    asked = Sampling(per_prompt=2, temperature=1.0, max_tokens=99, seed=1)
+    assert len(sampler.extend(responses, asked)) == 2
+    cache = sampler._steps.cache
+    assert (cache.rows, cache.length) == (2, 24)  # 4 tokens and 19 more, in strides of 8
 
 
 def test_asleep_it_holds_nothing_and_new_weights_wake_it(sampler, tiny_checkpoint):

@@ -1,9 +1,11 @@
 """Rows as examples: too long ones are counted or refused, and no held-out question is learned."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
+from veriloop.data.sft_ids import encode_example
 from veriloop.data.sft_rows import Conversation, PlainText, parse_rows
 from veriloop.pipeline.config.sft import SFTExamplesConfig
 from veriloop.pipeline.errors import RecipeError
@@ -36,6 +38,36 @@ def test_too_long_rows_are_left_out_and_counted_never_cut(tokenizer):
         "too_long": 6,
         "learned_tokens": sum(one.targets for one in fewer.train),
     }
+
+
+def test_held_out_rows_that_are_too_long_are_counted_too(tokenizer):
+    every = made(tokenizer, held_out=4)
+    longest = sorted(len(one.ids) for one in (*every.train, *every.held_out))[-7]
+    fewer = made(tokenizer, held_out=4, max_tokens=longest)
+    assert (len(fewer.train), len(fewer.held_out), fewer.too_long) == (8, 4, 6)
+
+
+def test_the_key_tells_ids_masks_and_their_order_apart(tokenizer):
+    every = made(tokenizer)
+    one = every.train[0]
+    assert made(tokenizer).key == every.key
+    for train in (
+        every.train[:-1],
+        every.train[::-1],
+        (replace(one, ids=(*one.ids[:-1], one.ids[-1] + 1)), *every.train[1:]),
+        (replace(one, learned=(False,) * len(one.ids)), *every.train[1:]),
+    ):
+        assert replace(every, train=train).key != every.key
+    assert replace(every, train=every.train[:-1], held_out=every.train[-1:]).key == every.key
+
+
+def test_every_turn_is_learned_unless_the_recipe_asks_for_the_last(tokenizer):
+    roles = ("user", "assistant")
+    said = [{"role": roles[i % 2], "content": text} for i, text in enumerate(("Q", "A", "R", "B"))]
+    row = Conversation(messages=said)
+    for turns, last in (("all", False), ("last", True)):
+        found = build_dataset([row], SFTExamplesConfig(turns=turns), tokenizer, (2,), 0)
+        assert found.train == (encode_example(row, tokenizer, (2,), last_turn=last),)
 
 
 def test_too_long_rows_can_be_refused_by_their_number(tokenizer):

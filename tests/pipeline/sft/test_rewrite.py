@@ -88,6 +88,7 @@ def test_another_model_rewrites_in_order_and_its_failures_are_none(model, monkey
     assert made == [line, line, None, None, None, None, None]
     path, key, body = asked[0]
     assert path == "/v1/chat/completions" and key == "Bearer secret" and body["model"] == "mine"
+    assert body["temperature"] == 0
     told = body["messages"][1]["content"]
     assert "What is 8+7-5?" in told and "First 15-5. Then 10." in told and "10" in told
     mark = told.partition("[begin ")[2][:16]
