@@ -550,7 +550,7 @@ def highlights() -> str:
 
 
 def _span(values: Sequence[float]) -> str:
-    return f"{min(values):.2f}–{max(values):.2f}"
+    return "–".join(dict.fromkeys((f"{min(values):.2f}", f"{max(values):.2f}")))
 
 
 def page(name: str, lines: Sequence[str]) -> str:
