@@ -37,7 +37,7 @@ def test_it_is_planned_as_it_is_where_its_model_is_and_nothing_can_be_fetched(na
 def test_its_sets_are_read_by_their_own_columns(name, miniature, capsys):
     assert main([*miniature(name), "--dry-run"]) == 0
     counts = re.findall(
-        r"data +\w+: (\d+) questions to learn from, (\d+) held out", capsys.readouterr().out
+        r"set +\w+: (\d+) questions to learn from, (\d+) held out", capsys.readouterr().out
     )
     recipe = read(name)
     assert len(counts) >= sum(gym_task(one, recipe.sets) is None for one in recipe.problems)
