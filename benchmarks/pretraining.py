@@ -2,8 +2,8 @@
 
     python benchmarks/pretraining.py [--quick] [--json FILE] [--seeds N ...]
 
-`tiny/base_r1`, which leaves the precision to the CPU (`compute: auto`), and `tiny/student`, each from
-nothing with one thread, in turn. CPU seconds are those of the whole command, with the
+`tiny/base_r1`, which leaves the precision to the CPU (`compute: auto`), and `tiny/student`, each
+from nothing with one thread, in turn. CPU seconds are those of the whole command, with the
 tokenizer and the measurement of accuracy at its end, which are the same in both precisions.
 Claims: on a CPU with instructions for bfloat16 it takes fewer CPU seconds, and the bases reach the
 accuracy that their recipes demand either way.
