@@ -76,7 +76,7 @@ def age(root: Path, commit: str, paths: Sequence[str]) -> Age:
     changed = _git(root, *differing, commit, "--", *paths)
     if date is None or now is None or changed is None:
         return Age(UNKNOWN, UNKNOWN)
-    share = len(changed.splitlines()) / max(1, len(now.splitlines()))
+    share = len(changed.split("\n")) / len(now.split("\n")) if changed else 0.0
     return Age(date, AMOUNTS[(share > 0) + (share >= FEW) + (share >= SOME)])
 
 
