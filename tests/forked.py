@@ -123,19 +123,19 @@ def _received(duplicate):
     return duplicate.detach()
 
 
-def forked_ranks(words, count, cwd=ROOT, seconds=240):
+def forked_ranks(words, count, cwd=ROOT, seconds=480):
     """What `count` ranks of `veriloop WORDS` say, as a launcher starts them; each ends with 0."""
     return called_on_ranks(veriloop, [*map(str, words)], count, cwd, seconds)
 
 
-def called_on_ranks(function, arguments, count, cwd=ROOT, seconds=240):
+def called_on_ranks(function, arguments, count, cwd=ROOT, seconds=480):
     """What `count` ranks say that each call a function of a module; each ends with 0."""
     codes, said = ends_of_ranks(function, arguments, count, cwd, seconds)
     assert codes == [0] * count, f"exit codes {codes}: {said[-4000:]}"
     return said
 
 
-def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=240):
+def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=480):
     """The exit codes of `count` ranks that each call a function of a module, and what they say. The
     first that fails is the end of the others, as under a launcher."""
     whole = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
