@@ -162,3 +162,16 @@ def test_rounding_follows_the_gold_digits(over, under):
         significant = len(gold.replace(".", "").lstrip("0"))
         if not tie and significant > 1:
             assert accepts(tree(gold), tree(rf"\frac{{{over}}}{{{under}}}"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [("7k+3", True), ("7n+10", True), ("-7k+3", True), ("x=7k+3", True), ("3", True),
+     ("7k+4", False), ("14k+3", False), ("7k^2+3", False), ("7k+7m+3", False), ("3k", False)],
+)  # fmt: skip
+def test_a_residue_may_be_written_as_the_numbers_that_leave_it(answer, right):
+    assert decide(r"x \equiv 3 \pmod{7}", answer)[0] is right
+
+
+def test_no_numbers_leave_a_residue_modulo_nothing():
+    assert not decide(r"3 \pmod{0}", "3k")[0] and not decide(r"3 \pmod{0}", "0k+3")[0]
