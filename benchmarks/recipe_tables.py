@@ -6,7 +6,7 @@ from itertools import accumulate
 from statistics import fmean
 from typing import Any
 
-from learning_tables import epochs, spread, table, zero_kl
+from learning_tables import epochs, pretraining, spread, table, zero_kl
 from paired import gain, lead, tenths
 
 from veriloop.pipeline.evaluation.statistics import mean_change
@@ -481,6 +481,7 @@ def report(result: Mapping[str, Any]) -> list[str]:
 
 TABLES = {  # by result: the page, and what it says there
     "zero_kl": ("docs/r1_zero.md", zero_kl),
+    "pretraining": ("docs/speed.md", pretraining),
     "whole": ("docs/r1.md", whole),
     "language_reward": ("docs/rl.md", language_reward),
     "distillation": ("docs/distillation.md", distillation),
