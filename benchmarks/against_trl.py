@@ -264,15 +264,15 @@ def bounds(
     """The bounds of a row of ours; with `anew` of steps that it takes now, else of its own."""
     steps = row["steps"]
     if anew:
-        (one,) = (one for one in OURS if one.name == row["name"])
-        (own,) = in_turn([Process(one, SCRIPT, model, folder)], *BESIDE[row["size"]])
-        steps = own["steps"]
+        (contender,) = (ours for ours in OURS if ours.name == row["name"])
+        (measured_now,) = in_turn([Process(contender, SCRIPT, model, folder)], *BESIDE[row["size"]])
+        steps = measured_now["steps"]
     products, read = products_of(model, row["precision"], rounds, folder)
-    found = bound(
+    least = bound(
         row["precision"], steps, linear_shapes(model), products, read, prompt_tokens(model)
     )
-    print(f"{row['size']}, {row['precision']}: {found}", flush=True)
-    return found
+    print(f"{row['size']}, {row['precision']}: {least}", flush=True)
+    return least
 
 
 def shown(rows: Sequence[Mapping[str, Any]]) -> str:

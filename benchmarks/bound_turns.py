@@ -79,9 +79,9 @@ def _of_a_layer(outputs: int, inputs: int, dtype: Any, batch: int) -> dict[str, 
                 lambda g=grad, x=x: torch.mm(g.t(), x),
             ],
         )
-        one, *others = (fastest(alternatives) / rows for alternatives in ways)
-        forward.append(one)
-        update.append(one + sum(others))
+        ahead, *back = (fastest(alternatives) / rows for alternatives in ways)
+        forward.append(ahead)
+        update.append(ahead + sum(back))
     return {"update": min(update), "sample": min(forward)}
 
 

@@ -742,6 +742,12 @@ EQUIVALENT: tuple[Equivalent, ...] = (
     ),
     Equivalent(
         path="pipeline/sampling/torch_engine.py",
+        before="self.n > 1",
+        after="(self.n >= 1)",
+        reason="one repetition is a copy",
+    ),
+    Equivalent(
+        path="pipeline/sampling/torch_engine.py",
         before="512",
         after="(513)",
         reason="how many rows are sampled at once, at most, is a choice",

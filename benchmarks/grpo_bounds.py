@@ -48,13 +48,13 @@ def with_bounds(
 ) -> list[dict[str, Any]]:
     """The rows of contenders; the fastest of ours of each size and precision have their bounds,
     None where they are not wanted."""
-    found: list[dict[str, Any]] = []
+    bounded: list[dict[str, Any]] = []
     for row in rows:
         own = dict(row)
         if row is fastest(rows, row["size"], row.get("precision")) and (least := bounds_of(row)):
             own["bound"] = least
-        found.append(own)
-    return found
+        bounded.append(own)
+    return bounded
 
 
 def fastest(
@@ -93,12 +93,13 @@ def measured(model: Path, precision: str, rounds: int, folder: Path) -> tuple[Pr
         for intel in (False, True)
     ]
     try:
-        told = [process.step() for _ in range(rounds) for process in running]
+        turns = [process.step() for _ in range(rounds) for process in running]
     finally:
         for process in running:
             process.kill()
-    least = {name: min(one["products"][name] for one in told) for name in told[0]["products"]}
-    return least, max(one["read_bytes_s"] for one in told)
+    names = turns[0]["products"]
+    least = {name: min(turn["products"][name] for turn in turns) for name in names}
+    return least, max(turn["read_bytes_s"] for turn in turns)
 
 
 def bound(

@@ -76,7 +76,7 @@ def over_bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """For each row with bounds: the bounds, our update, sampling and step over them, our speed-up
     over TRL at its best in that precision, and the largest that the bounds allow: ours times as
     much."""
-    found: list[dict[str, Any]] = []
+    compared: list[dict[str, Any]] = []
     for row in rows:
         if "bound" not in row:
             continue
@@ -87,7 +87,7 @@ def over_bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
         _, theirs = sides(equal, "tokens_per_s", max)
         ours = row["tokens_per_s"] / theirs
         times = least["our_step_s"] / (least["update_s"] + least["sample_s"])
-        found.append(
+        compared.append(
             {
                 **{key: row[key] for key in ("size", "precision")},
                 **{f"{part}_least": least[f"{part}_s"] for part in ("update", "sample")},
@@ -100,4 +100,4 @@ def over_bounds(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
                 "at_most": ours * times,
             }
         )
-    return found
+    return compared

@@ -66,11 +66,11 @@ def publish(
     if options.json:
         script = Path(sys.argv[0]).resolve().relative_to(ROOT)
         command = shlex.join(["python", str(script), *options.asked])
-        told = {"command": command, **identity()}
+        source = {"command": command, **identity()}
         if added:
             name, older = added
-            told = {**older, name: told}
-        content = {**told, "results": results, "failed": list(failed)}
+            source = {**older, name: source}
+        content = {**source, "results": results, "failed": list(failed)}
         options.json.parent.mkdir(parents=True, exist_ok=True)
         options.json.write_text(laid_out(json.loads(json.dumps(content))) + "\n")
     return 1 if failed else 0

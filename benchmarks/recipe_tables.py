@@ -133,10 +133,10 @@ def published_gains(runs: Sequence[Run]) -> list[str]:
     if not compared:
         return lines
     each = [[run] for run in compared] + [compared] * (len(compared) > 1)
-    told = ["{:+.3f} ({:+.3f} to {:+.3f})".format(*sft_lead(some)) for some in each]
+    leads = ["{:+.3f} ({:+.3f} to {:+.3f})".format(*sft_lead(some)) for some in each]
     note = "Greedy SVAMP, GRPO less further SFT, paired by question (95 %), by seed: "
-    note += "; ".join(told[: len(compared)])
-    return [*lines, "", f"{note}; over the seeds: {told[-1]}." if told[1:] else f"{note}."]
+    note += "; ".join(leads[: len(compared)])
+    return [*lines, "", f"{note}; over the seeds: {leads[-1]}." if leads[1:] else f"{note}."]
 
 
 def sft_lead(runs: Sequence[Run]) -> tuple[float, float, float]:

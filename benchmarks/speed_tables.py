@@ -72,14 +72,14 @@ def _bounds(rows: Rows) -> list[str]:
     """One row per size and precision: the matrix products alone, ours over them, and how many times
     faster than TRL at its best in that precision ours is, and they would be."""
     cells = [
-        [f"{one['size']}, {one['precision']}"]
+        [f"{row['size']}, {row['precision']}"]
         + [
-            f"{one[f'{part}_{what}']:.2f}"
+            f"{row[f'{part}_{what}']:.2f}"
             for part in ("update", "sample")
             for what in ("least", "times")
         ]
-        + [f"{one[key]:.2f}" for key in ("step_times", "ours", "at_most")]
-        for one in over_bounds(rows)
+        + [f"{row[key]:.2f}" for key in ("step_times", "ours", "at_most")]
+        for row in over_bounds(rows)
     ]
     header = ["products alone", "update, s", "ours", "sampling, s", "ours", "our step"]
     return ["", *table([*header, "× TRL: ours", "× TRL: at most"], cells)] if cells else []

@@ -257,6 +257,8 @@ def train(recipe: BaseRecipe, directory: Path, say: Any) -> dict[str, Any]:
         general.vocabulary() if recipe.corpus.general else (),
     )
     compute = precision_of(recipe)
+    if recipe.compute == "auto":
+        say(f"base: compute is {compute} on this CPU")
     trainer = TrainerConfig(compute=compute)
     model = prepare(untrained(recipe.model, tokenizer), trainer)
     optimizer = Optimizer(model, recipe.optimizer)

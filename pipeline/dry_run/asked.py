@@ -23,7 +23,7 @@ def shares(weights: Mapping[str, float]) -> str:
 
 def set_rows(recipe: Recipe) -> Rows:
     """A row for each published set that a stage reads. Raises as `described` does."""
-    return [("set", f"{name}: {told}") for name, told in _sets_of(recipe).items()]
+    return [("set", f"{name}: {facts}") for name, facts in _sets_of(recipe).items()]
 
 
 def set_rows_of_all(steps: Iterable[Step]) -> Rows:
@@ -35,8 +35,8 @@ def set_rows_of_all(steps: Iterable[Step]) -> Rows:
             stages.setdefault(row, []).append(step.name)
     times = Counter(name for name, _ in stages)
     return [
-        (name, told if times[name] == 1 else f"{told} ({', '.join(read_by)})")
-        for (name, told), read_by in stages.items()
+        (name, facts if times[name] == 1 else f"{facts} ({', '.join(read_by)})")
+        for (name, facts), read_by in stages.items()
     ]
 
 

@@ -189,8 +189,8 @@ def _reward(recipe: RewardModelRecipe) -> Rows:
 
 def _data(data: SFTDataConfig) -> str:
     if isinstance(data, WorkedDataConfig) and data.problems:
-        one, told = len(data.problems) == 1, shares(data.problems)
-        return f"{counted(data.rows, 'worked solution')}{' of' if one else ':'} {told}"
+        link = " of" if len(data.problems) == 1 else ":"
+        return f"{counted(data.rows, 'worked solution')}{link} {shares(data.problems)}"
     rows = counted(data.rows, "row") if data.rows else "every row"
     is_file_name = Path(data.source).suffix in FILES  # else a file that a stage will name
     missing = is_file_name and data.source not in GENERATED and not Path(data.source).is_file()

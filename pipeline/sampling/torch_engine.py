@@ -198,7 +198,8 @@ class Decoding:
             attended_PT[p, longest - len(prompt) :] = 1
         self.cache = spare_capacity_cache(self.model.config)
         logits_PV = self._forward(ids_PT, attended_PT)
-        self.cache.batch_repeat_interleave(self.n)
+        if self.n > 1:  # else it would copy the cache
+            self.cache.batch_repeat_interleave(self.n)
         self.attended_NT = attended_PT.repeat_interleave(self.n, dim=0)
         self.logits_NV = logits_PV.repeat_interleave(self.n, dim=0)
 
