@@ -136,17 +136,18 @@ def called_on_ranks(function, arguments, count, cwd=ROOT, seconds=480):
 
 
 def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=480):
-    """The exit codes of `count` ranks that each call a function of a module, and what they say. The
-    first that fails is the end of the others, as under a launcher."""
+    """The exit codes of `count` ranks that each call a function of a module, and what they say, one
+    after the other. The first that fails is the end of the others, as under a launcher."""
     whole = {"WORLD_SIZE": count, "LOCAL_WORLD_SIZE": count, "MASTER_ADDR": "127.0.0.1"}
     with TemporaryDirectory() as folder, reserved_port("127.0.0.1") as port:
         whole["MASTER_PORT"] = port.getsockname()[1]
-        said = Path(folder) / "said"
+        said = [Path(folder) / str(rank) for rank in range(count)]
         ranks = []
         for rank in range(count):
             variables = {**whole, "RANK": rank, "LOCAL_RANK": rank}
             named = {name: str(value) for name, value in variables.items()}
-            ranks.append(_process(function, arguments, cwd, said, named))
+            said[rank].touch()  # it may end before it has a word
+            ranks.append(_process(function, arguments, cwd, said[rank], named))
         deadline = time.monotonic() + seconds
         while any(rank.exitcode is None for rank in ranks):
             late = time.monotonic() > deadline
@@ -156,7 +157,7 @@ def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=480):
                 for rank in ranks:
                     rank.kill()
             time.sleep(0.05)
-        return [rank.exitcode for rank in ranks], said.read_text()
+        return [rank.exitcode for rank in ranks], "".join(own.read_text() for own in said)
 
 
 def _show_stacks(processes):
