@@ -11,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
@@ -50,12 +50,19 @@ def _has(values: Any, key: str) -> bool:
     ) is not missing  # fmt: skip
 
 
-def listed(name: str, seed: int, over: Settings, further: Sequence[Stage] = ()) -> dict[str, Any]:
-    """The shipped list `name` for a seed: `further` stages after its own, `over` in their place of
-    settings, no goals."""
+def listed(
+    name: str,
+    seed: int,
+    over: Settings,
+    further: Sequence[Stage] = (),
+    without: Collection[str] = (),
+) -> dict[str, Any]:
+    """The shipped list `name` for a seed: `without` the stages of these names, `further` stages
+    after the others, `over` in their place of settings, no goals."""
     recipe = read(name)
     assert isinstance(recipe, R1Recipe)
     whole = yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+    whole["stages"] = [stage for stage in whole["stages"] if stage["name"] not in without]
     whole["stages"] += further
     by_name = {step.name: step.recipe for step in steps(R1Recipe.model_validate(whole))}
     for stage in whole["stages"]:

@@ -61,10 +61,16 @@ def checkout(script, tmp_path, monkeypatch):
     return root
 
 
-@pytest.mark.parametrize("name", ["tiny/r1_general", "tiny/rlhf"])
-def test_everything_but_the_base_takes_the_seed_and_no_goal_ends_the_run(script, name):
-    whole = script.listed(name, 7, {"reward_model": {"data.rows": 64}})
+@pytest.mark.parametrize(
+    ("name", "without", "last"),
+    [("tiny/r1", ("student", "distill"), "preference_rl"), ("tiny/rlhf", (), "ppo")],
+)
+def test_everything_but_the_base_takes_the_seed_and_no_goal_ends_the_run(
+    script, name, without, last
+):
+    whole = script.listed(name, 7, {"reward_model": {"data.rows": 64}}, without=without)
     base, *others = steps(R1Recipe.model_validate(whole))
+    assert others[-1].name == last
     assert base.recipe.model_dump()["seed"] == 0
     for step in others:
         values = step.recipe.model_dump()
