@@ -27,13 +27,13 @@ AFTER = ("student", "distill")
 GAIN, COST = 0.15, 0.01  # of the general score, at least; of pass@1, at most
 FEW: Mapping[str, Any] = {"evaluation.problems": 8, "evaluation.samples": 1}
 RL = {"steps": 2, "rollout.prompts": 8, "rollout.ahead": 0} | FEW
+COLLECTED = {"collect.questions": 512, "data.held_out": 1, "epochs": 1, "filters": {}} | FEW
 QUICK: Settings = {
     "base": {"name": "tiny/quick", "steps": 60, "step_accuracy": 0.0},
     "zero": RL,
-    "cold_start": {"collect.questions": 64, "data.held_out": 1, "epochs": 1, "filters": {}} | FEW,
+    "cold_start": COLLECTED,
     "reasoning_rl": RL,
-    "rejection_sft": {"collect.questions": 64, "data.held_out": 1, "epochs": 1, "filters": {}}
-    | FEW,
+    "rejection_sft": COLLECTED,
     "reward_model": {"data.rows": 64, "data.held_out": 16, "epochs": 1},
     **dict.fromkeys(ARMS, RL),
 }
