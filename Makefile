@@ -8,9 +8,11 @@ BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
 FAST := "not slow and not docker and not vllm and not browser and not trackers"
 QUICK := quick-pipeline quick-rest
-PARTS := test-core test-browser test-trackers test-sandbox test-docker test-vllm
+PARTS := test-core test-sandbox test-browser test-trackers test-docker test-vllm
+# of parts that run at the same time, each says all of its own at its end, where make can do so
+WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
-.PHONY: install languages docker browser trackers demo test $(PARTS) check $(QUICK) style lint docs mutation peers clean
+.PHONY: install languages docker browser trackers demo test test-others $(PARTS) check $(QUICK) style lint docs mutation peers clean
 
 install:
 	@PYTHON=$(PYTHON) sh requirements/install.sh
@@ -41,7 +43,10 @@ trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirr
 	@sh requirements/trackers.sh
 
 test: install languages docker browser trackers  ## everything; each part runs though another failed
-	@$(MAKE) --no-print-directory --keep-going lint $(PARTS)
+	@$(MAKE) --no-print-directory --keep-going test-core test-others
+
+test-others:  # two at a time: many of their tests wait
+	@$(MAKE) --no-print-directory --keep-going -j 2 $(WHOLE) lint $(filter-out test-core,$(PARTS))
 
 test-core:
 	VERILOOP_EXERCISE=ranks,ray $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
@@ -52,10 +57,10 @@ test-browser:
 test-trackers:
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
 
-test-sandbox:  # in part what measures time
+test-sandbox:
 	VERILOOP_EXERCISE=namespaces,languages $(PYTEST) -n 6 $(BY_TEST) -m "not docker" tests/sandbox
 
-test-docker:  # alone, as it measures time too
+test-docker:
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
 
 test-vllm:
