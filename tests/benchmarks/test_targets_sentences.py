@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def sentences(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
-    return importlib.import_module("readme").sentences
+    return importlib.import_module("targets").sentences
 
 
 @pytest.mark.parametrize(
