@@ -4,7 +4,7 @@ RUN := .venv/bin/python
 # test files are rewritten once, not by each worker, whatever the shell says of bytecode
 PYTEST := OMP_NUM_THREADS=1 PYTHONDONTWRITEBYTECODE= $(RUN) -m pytest -q
 # tests/conftest.py sorts: files with slow tests first
-BY_FILE := -n 2 --dist loadfile --no-loadscope-reorder
+BY_FILE := --dist loadfile --no-loadscope-reorder
 BY_TEST := --dist load --maxschedchunk 1
 FAST := "not slow and not docker and not vllm and not browser and not trackers"
 QUICK := quick-pipeline quick-rest
@@ -48,11 +48,11 @@ test: install languages docker browser trackers  ## everything; each part runs t
 test-others:  # two at a time: many of their tests wait
 	@$(MAKE) --no-print-directory --keep-going -j 2 $(WHOLE) lint $(filter-out test-core,$(PARTS))
 
-test-core:
-	VERILOOP_EXERCISE=ranks,ray $(PYTEST) $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
+test-core:  # three on two cores: tests of deadlines and of processes wait
+	VERILOOP_EXERCISE=ranks,ray $(PYTEST) -n 3 $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
 
 test-browser:
-	VERILOOP_EXERCISE=browser $(PYTEST) $(BY_FILE) -m browser tests/pipeline tests/docs
+	VERILOOP_EXERCISE=browser $(PYTEST) -n 2 $(BY_FILE) -m browser tests/pipeline tests/docs
 
 test-trackers:
 	VERILOOP_EXERCISE=trackers PYTHONPATH=outputs/cache/trackers $(PYTEST) -m trackers tests/stages
@@ -64,7 +64,7 @@ test-docker:
 	VERILOOP_EXERCISE=docker $(PYTEST) -n 5 $(BY_TEST) -m docker tests/sandbox
 
 test-vllm:
-	VERILOOP_EXERCISE=vllm $(PYTEST) $(BY_FILE) -m vllm tests/pipeline
+	VERILOOP_EXERCISE=vllm $(PYTEST) -n 2 $(BY_FILE) -m vllm tests/pipeline
 
 style: install
 	$(RUN) -m ruff check .
