@@ -3,6 +3,7 @@
 import os
 import resource
 import shutil
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
@@ -139,7 +140,9 @@ def peak_gib(pid: int | None = None) -> float | None:
 
 
 def _own_peak_gib() -> float:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / _KIB_PER_GIB
+    """ru_maxrss is in bytes on macOS, in KiB on Linux (getrusage(2) of each)."""
+    per_gib = GIB if sys.platform == "darwin" else _KIB_PER_GIB
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / per_gib
 
 
 def memory_peaks(sampler: int | None) -> dict[str, float]:

@@ -36,6 +36,14 @@ def test_a_peak_is_what_was_held_at_most(holder):
     assert 0.01 < peak_gib() < 64
 
 
+@pytest.mark.parametrize(("system", "unit"), [("linux", 2**10), ("darwin", 1)])
+def test_the_own_peak_is_in_the_unit_of_its_system(monkeypatch, system, unit):
+    used = SimpleNamespace(ru_maxrss=3 * 2**30 // unit)
+    monkeypatch.setattr(measurements.resource, "getrusage", lambda _: used)
+    monkeypatch.setattr(measurements.sys, "platform", system)
+    assert peak_gib() == 3.0
+
+
 def test_each_process_is_identified_by_what_it_does(holder, monkeypatch):
     monkeypatch.setattr(measurements.torch.cuda, "is_available", lambda: False)
     assert set(memory_peaks(None)) == {"memory/trainer"}
