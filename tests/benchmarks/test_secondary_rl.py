@@ -48,7 +48,9 @@ def test_quick_runs_one_seed_and_prints_both_arms(script, monkeypatch, tmp_path,
     ((folder, seed, settings),) = asked
     first = script.SEEDS[0]
     assert (folder, seed) == (tmp_path, first)
-    assert settings["preference_rl"]["steps"] == settings["control"]["steps"] == 2
+    assert settings["preference_rl"]["steps"] == 2
+    assert settings["control"] == settings["preference_rl"] | {"reward.preference": 0}
+    assert settings.keys().isdisjoint(script.AFTER)
     rows = [
         line.split("  ")
         for line in capsys.readouterr().out.splitlines()
