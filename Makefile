@@ -9,8 +9,8 @@ BY_TEST := --dist load --maxschedchunk 1
 FAST := "not slow and not docker and not vllm and not browser and not trackers"
 QUICK := quick-pipeline quick-rest
 PARTS := test-core test-sandbox test-browser test-trackers test-docker test-vllm
-# of parts that run at the same time, each says all of its own at its end, where make can do so
-WHOLE := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
+# parts that run at the same time are each printed at their end, by a make that can (4 and later)
+OUTPUT := $(if $(filter output-sync,$(.FEATURES)),--output-sync=target)
 
 .PHONY: install languages docker browser trackers demo test test-others $(PARTS) check $(QUICK) style lint docs mutation peers clean
 
@@ -45,10 +45,10 @@ trackers: install  ## wandb, mlflow and trackio beside .venv, to test their mirr
 test: install languages docker browser trackers  ## everything; each part runs though another failed
 	@$(MAKE) --no-print-directory --keep-going test-core test-others
 
-test-others:  # two at a time: many of their tests wait
-	@$(MAKE) --no-print-directory --keep-going -j 2 $(WHOLE) lint $(filter-out test-core,$(PARTS))
+test-others:  # two at a time, since many of their tests wait
+	@$(MAKE) --no-print-directory --keep-going -j 2 $(OUTPUT) lint $(filter-out test-core,$(PARTS))
 
-test-core:  # three on two cores: tests of deadlines and of processes wait
+test-core:  # three processes on two cores, since tests of deadlines and of processes wait
 	VERILOOP_EXERCISE=ranks,ray $(PYTEST) -n 3 $(BY_FILE) -m "not vllm and not docker and not browser and not trackers" --ignore=tests/sandbox
 
 test-browser:

@@ -50,6 +50,11 @@ def _has(values: Any, key: str) -> bool:
     ) is not missing  # fmt: skip
 
 
+def shipped(name: str) -> dict[str, Any]:
+    """The list `name` as its file has it."""
+    return yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+
+
 def listed(
     name: str,
     seed: int,
@@ -61,7 +66,7 @@ def listed(
     after the others, `over` in their place of settings, no goals."""
     recipe = read(name)
     assert isinstance(recipe, R1Recipe)
-    whole = yaml.safe_load((ROOT / "recipes" / f"{name}.yaml").read_text())
+    whole = shipped(name)
     whole["stages"] = [stage for stage in whole["stages"] if stage["name"] not in without]
     whole["stages"] += further
     by_name = {step.name: step.recipe for step in steps(R1Recipe.model_validate(whole))}

@@ -307,7 +307,7 @@ def preset_runs() -> dict[str, list[Any]]:
 
 
 def _reached(name: str, runs: Sequence[Mapping[str, Any]]) -> tuple[str, str, str]:
-    presets = [one for one in TO_REACH if any(run["preset"] == one for run in runs)]
+    presets = [name for name in TO_REACH if any(run["preset"] == name for run in runs)]
     reached = [run["after"]["pass@1"] for run in runs if run["preset"] in presets]
     return (
         f"held-out pass@1 of {', '.join(presets)} (three seeds each; "

@@ -15,16 +15,14 @@ than its 95 % interval, and the share right by the rule by no more than 0.01.
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-import yaml
-from listed_runs import Settings, Stage, listed, run
+from listed_runs import Settings, Stage, listed, run, shipped
 from paired import interval, tenths
 from preferences import win_rate
-from publish import ROOT, arguments, publish, table
+from publish import arguments, publish, table
 from tiny_runs import OPTIONS, work_folder
 
 from veriloop.data import general
@@ -53,10 +51,9 @@ CURVES = {"reward": "reward", "right": "rewards/accuracy/mean", "kl": "kl"}
 
 def further() -> list[Stage]:
     """The weak reward model, and PPO with it from where the shipped stage ends."""
-    stages = yaml.safe_load((ROOT / "recipes" / f"{LIST}.yaml").read_text())["stages"]
-    shipped = {stage["name"]: stage for stage in deepcopy(stages)}
-    weak = shipped["reward_model"] | {"name": "weak_model", "set": WEAK}
-    ppo = shipped["ppo"]
+    own = {stage["name"]: stage for stage in shipped(LIST)["stages"]}
+    weak = own["reward_model"] | {"name": "weak_model", "set": WEAK}
+    ppo = own["ppo"]
     take = {key: "weak_model.checkpoint" for key in ppo["take"]} | {"start": "ppo.checkpoint"}
     return [weak, ppo | {"name": "free", "take": take, "set": ppo["set"] | MORE}]
 

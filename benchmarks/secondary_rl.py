@@ -15,10 +15,9 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import yaml
-from listed_runs import Settings, Stage, listed, run
+from listed_runs import Settings, Stage, listed, run, shipped
 from paired import gain
-from publish import ROOT, arguments, publish, table
+from publish import arguments, publish, table
 from recipe_tables import ARMS, SECONDARY
 from tiny_runs import OPTIONS, work_folder
 
@@ -41,9 +40,8 @@ QUICK: Settings = {
 
 def control() -> Stage:
     """Secondary RL of the list with format and language alone for general prompts."""
-    stages = yaml.safe_load((ROOT / "recipes" / f"{LIST}.yaml").read_text())["stages"]
-    (shipped,) = (stage for stage in stages if stage["name"] == "preference_rl")
-    return shipped | {"name": "control", "set": shipped["set"] | {"reward.preference": 0}}
+    (own,) = (stage for stage in shipped(LIST)["stages"] if stage["name"] == "preference_rl")
+    return own | {"name": "control", "set": own["set"] | {"reward.preference": 0}}
 
 
 def told(seed: int, stages: Mapping[str, Stage], seconds: float) -> dict[str, Any]:

@@ -146,7 +146,7 @@ def ends_of_ranks(function, arguments, count, cwd=ROOT, seconds=480):
         for rank in range(count):
             variables = {**whole, "RANK": rank, "LOCAL_RANK": rank}
             named = {name: str(value) for name, value in variables.items()}
-            said[rank].touch()  # it may end before it has a word
+            said[rank].touch()  # a rank may end before it opens its file
             ranks.append(_process(function, arguments, cwd, said[rank], named))
         deadline = time.monotonic() + seconds
         while any(rank.exitcode is None for rank in ranks):
