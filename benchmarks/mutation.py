@@ -114,6 +114,7 @@ NOT_HERE = ("vllm", "docker", "browser", "published", "trackers", "ray")  # mark
 QUICK = 12  # mutants of a quick run
 LIMIT_S = 120.0  # for the tests of one mutant: one that hangs counts as noticed
 PASSED, FAILED, INTERRUPTED, USAGE, FOREIGN, HUNG = 0, 1, 2, 4, 90, 91  # pytest's, and ours
+FAILED_TEST = re.compile(r"^FAILED (\S+?::.+?)(?: - |$)", re.M)
 NOT_IMPORTED = "ImportError while loading conftest"  # how pytest tells of a USAGE that is none
 
 
@@ -171,17 +172,39 @@ def preload() -> None:
     gc.freeze()  # no child needs to walk, and so copy, what its parent holds
 
 
-class _QuickFirst:
-    """A plugin of pytest: slow tests run last, since most mutants die of a quick one."""
+class _Order:
+    """A plugin of pytest: the tests that are likely to notice a mutant run first.
+
+    These are the ones that noticed other mutants of the file, the last first; then the quick ones.
+    """
+
+    def __init__(self, likely: Sequence[str]) -> None:
+        self._places = {name: place for place, name in enumerate(likely)}
 
     @pytest.hookimpl(wrapper=True)  # after tests/conftest.py has put slow files first
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
         yield
-        items.sort(key=lambda item: item.get_closest_marker("slow") is not None)
+        items.sort(key=self._key)
+
+    def _key(self, item: pytest.Item) -> tuple[int, bool]:
+        place = self._places.get(function_of(item.nodeid), len(self._places))
+        return place, item.get_closest_marker("slow") is not None
 
 
-def run_tests(tree: Path, path: str) -> int:
-    """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else."""
+def function_of(test: str) -> str:
+    """The test function of pytest's name for a test, which may have parameters."""
+    return test.partition("[")[0]
+
+
+def noticed_by(output: str) -> str | None:
+    """The test function that failed first, of pytest's output; None if it tells none."""
+    found = FAILED_TEST.search(output)
+    return function_of(found[1]) if found else None
+
+
+def run_tests(tree: Path, path: str, likely: Sequence[str]) -> int:
+    """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else,
+    the `likely` ones first."""
     os.chdir(tree)
     sys.dont_write_bytecode = True  # two mutants of one second and size would share a .pyc
     sys.path[:0] = [str(tree), str(tree / "src")]
@@ -196,7 +219,7 @@ def run_tests(tree: Path, path: str) -> int:
     options += ["--basetemp", str(tree / "made")]  # no other pytest cleans it
     options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
-    code = int(pytest.main(options, plugins=[_QuickFirst()]))
+    code = int(pytest.main(options, plugins=[_Order(likely)]))
     loaded = sys.modules.get("veriloop." + path.removesuffix(".py").replace("/", "."))
     if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
         print(f"{path}: the tests imported {loaded} and not the copy in {tree}")
@@ -204,7 +227,7 @@ def run_tests(tree: Path, path: str) -> int:
     return code
 
 
-def start(tree: Path, job: Job) -> int:
+def start(tree: Path, job: Job, likely: Sequence[str]) -> int:
     """Fork a child that runs the job's tests, its output in the tree's `log`; its process id."""
     sys.stdout.flush()
     child = os.fork()
@@ -216,7 +239,7 @@ def start(tree: Path, job: Job) -> int:
         log = os.open(tree / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        code = run_tests(tree, job.path)
+        code = run_tests(tree, job.path, likely)
     except BaseException:
         traceback.print_exc()
         raise
@@ -249,18 +272,24 @@ def run_all(
             for _ in range(min(workers, len(jobs)))
         ]
         waiting, running = list(reversed(jobs)), dict[int, Running]()
+        likely: dict[str, list[str]] = {}  # by file: what has noticed a mutant, the last first
         while waiting or running:
             while waiting and free:
                 job, tree = waiting.pop(), free.pop()
                 if job.mutant is not None:
                     (tree / job.path).write_text(job.mutant.source)
-                running[start(tree, job)] = Running(job=job, tree=tree, started=time.monotonic())
+                child = start(tree, job, likely.get(job.path, ()))
+                running[child] = Running(job=job, tree=tree, started=time.monotonic())
             for child, trial in list(running.items()):
                 if (code := finished(child, trial)) is not None:
                     del running[child]
                     shutil.copy(root / trial.job.path, trial.tree / trial.job.path)
                     free.append(trial.tree)
-                    done(trial.job, code, (trial.tree / "log").read_text(errors="replace"))
+                    output = (trial.tree / "log").read_text(errors="replace")
+                    if test := noticed_by(output):
+                        others = [t for t in likely.get(trial.job.path, ()) if t != test]
+                        likely[trial.job.path] = [test, *others]
+                    done(trial.job, code, output)
             time.sleep(0.01)
 
 

@@ -250,6 +250,32 @@ def test_quick_tests_judge_a_mutant_before_slow_ones(tmp_path):
     assert log.read_text() == "first last"  # of the tree without a mutant
 
 
+@pytest.mark.slow
+def test_the_test_that_noticed_a_mutant_judges_the_next_one_first(tmp_path):
+    log = tmp_path / "log"
+    test = (
+        "import pytest\nfrom pathlib import Path\n"
+        "from veriloop.pipeline.losses.one import half\n\n"
+        f"def test_before():\n    Path({str(log)!r}).open('a').write('before ')\n\n"
+        "@pytest.mark.parametrize('x', [0, 6], ids=['a zero', 'a number'])\n"
+        "def test_half(x):\n    assert half(x) == x // 2\n"
+    )
+    files = {
+        "pipeline/__init__.py": "",
+        "pipeline/losses/one.py": HALF,
+        "tests/pipeline/losses/test_one.py": test,
+    }
+    done = run(tree(tmp_path / "tree", files), "--jobs", "1")
+    assert "3 of 3 mutants killed" in done.stdout, done.stdout + done.stderr
+    assert log.read_text() == "before before "  # without a mutant, and for the first of three
+
+
+def test_the_failed_test_is_read_from_the_output_without_its_parameters():
+    lines = "F\nFAILED tests/test_a.py::test_b[x - y] - assert 1 == 2\n1 failed in 0.1s\n"
+    assert mutation.noticed_by(lines) == "tests/test_a.py::test_b"
+    assert mutation.noticed_by("ERROR tests/test_a.py - SyntaxError\n") is None
+
+
 def test_tests_past_their_time_are_ended_and_the_mutant_is_printed_as_noticed(
     tmp_path, monkeypatch, capsys
 ):
