@@ -16,7 +16,7 @@ from typing import Any
 
 from listed_runs import Settings, Stage, figures, listed, run
 from publish import arguments, publish
-from recipe_tables import published_code
+from published_tables import published_code
 from tiny_runs import OPTIONS, work_folder
 
 LIST, SEEDS, CORES = "real/smollm2/code", (0, 1, 2), 2

@@ -21,7 +21,7 @@ from typing import Any
 
 from listed_runs import Settings, Stage, figures, last_scores, listed, run
 from publish import arguments, publish
-from recipe_tables import published_gains, sft_lead
+from published_tables import published_gains, sft_lead
 from tiny_runs import OPTIONS, work_folder
 
 LIST, SEEDS, CORES = "real/smollm2/against_sft", (0, 1, 2), 2

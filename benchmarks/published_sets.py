@@ -1,15 +1,16 @@
-"""SmolLM2-135M-Instruct on published test questions, as it is: greedy and sampled answers.
+"""SmolLM2-135M-Instruct on published test questions: greedy and sampled answers.
 
     python benchmarks/published_sets.py [--gsm8k FILE] [--svamp FILE] [--quick] [--json FILE]
-                                        [--model FOLDER] [--dtype bfloat16] [--folder DIR]
-                                        [--ways greedy sampled]
+                                        [--model FOLDER] [--trained CHECKPOINT] [--folder DIR]
+                                        [--dtype bfloat16] [--ways greedy sampled]
 
 `veriloop evaluate --set gsm8k svamp` in the model's own chat template, without examples or a system
 message: greedy, and one answer to each question at temperature 0.6 and top-p 0.95, of at most 256
 tokens. All 1,319 test questions of GSM8K, and all of SVAMP's FILE. Without a FILE the test
-questions are read from the hub. What is right is judged by `math_answer`; intervals are Wilson's,
-95 %. Needs the model of requirements/published-model.sh. Answers are kept in DIR, and the same
-command goes on with them. `--quick` asks 4 questions.
+questions are read from the hub. A CHECKPOINT, which GRPO has trained on questions of SVAMP
+(`published_gains.py`), is asked those of GSM8K alone. What is right is judged by `math_answer`;
+intervals are Wilson's, 95 %. Needs the model of requirements/published-model.sh. Answers are kept
+in DIR, and the same command goes on with them. `--quick` asks 4 questions.
 
 The model's card has 1.4 % for GSM8K, of greedy answers after five worked examples.
 """
@@ -22,7 +23,7 @@ from pathlib import Path
 from typing import Any
 
 from publish import ROOT, arguments, publish
-from recipe_tables import published_sets
+from published_tables import published_sets
 from tiny_runs import OPTIONS, work_folder
 
 MODEL = ROOT / "models" / "SmolLM2-135M-Instruct"
@@ -45,14 +46,14 @@ def evaluated(
     return json.loads(figures.read_text())["sets"]
 
 
-def row(name: str, way: str, record: Mapping[str, Any]) -> dict[str, Any]:
+def row(model: str, name: str, way: str, record: Mapping[str, Any]) -> dict[str, Any]:
     """What is published of one set: shares with their intervals, and the mean length."""
     shares = {
         key: [record["figures"][figure][side] for side in ("value", "low", "high")]
         for key, figure in (("right", "pass@1"), ("cut_off", "cut off"), ("none", "no answer"))
     }
     counts = {key: record[key] for key in ("questions", "samples", "mean_tokens", "dtype")}
-    return {"set": name, "answers": way, **counts, **shares}
+    return {"model": model, "set": name, "answers": way, **counts, **shares}
 
 
 def main() -> int:
@@ -61,19 +62,24 @@ def main() -> int:
         gsm8k={"type": Path, "help": "file with GSM8K's test questions; default: from the hub"},
         svamp={"type": Path, "help": "file with SVAMP's questions; default: from the hub"},
         model={"type": Path, "default": MODEL},
+        trained={"type": Path, "help": "what GRPO has made of the model"},
         dtype={"choices": ["float32", "bfloat16"], "default": "float32"},
         folder=OPTIONS["folder"],
         ways={"nargs": "+", "choices": WAYS, "default": list(WAYS)},
     )
     files = {"gsm8k": options.gsm8k, "svamp": options.svamp}
-    sets = [f"{name}={file.resolve()}" if file else name for name, file in files.items()]
+    sets = {name: f"{name}={file.resolve()}" if file else name for name, file in files.items()}
+    asked = [("as it is", options.model, list(sets.values()))]
+    if options.trained:
+        asked.append(("after GRPO", options.trained, [sets["gsm8k"]]))
     folder = work_folder(options.folder, "published-sets")
     flags = ["--sampler.dtype", options.dtype]
     flags += QUICK if options.quick else ["--max-tokens", str(TOKENS)]
     results = [
-        row(name, SHOWN[way], record)
+        row(model, name, SHOWN[way], record)
+        for model, path, words in asked
         for way in options.ways
-        for name, record in evaluated(options.model, sets, [*flags, *WAYS[way]], folder).items()
+        for name, record in evaluated(path, words, [*flags, *WAYS[way]], folder).items()
     ]
     return publish(options, "\n".join(published_sets(results)), results)
 

@@ -23,7 +23,7 @@ from typing import Any
 from footprint import peak_kb
 from listed_runs import figures
 from publish import ROOT, arguments, publish
-from recipe_tables import published_whole
+from published_tables import published_whole
 from tiny_runs import OPTIONS, work_folder
 
 from veriloop.pipeline.runs.atomic_write import write_atomically

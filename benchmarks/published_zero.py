@@ -18,7 +18,7 @@ from typing import Any
 
 from listed_runs import figures
 from publish import ROOT, arguments, publish
-from recipe_tables import published_zero
+from published_tables import published_zero
 from tiny_runs import OPTIONS, work_folder
 
 from veriloop.pipeline.runs.record import read_metrics

@@ -15,6 +15,7 @@ from typing import Any
 import ages
 import learning_tables
 import peer_tables
+import published_tables
 import recipe_tables
 import speed_tables
 from algorithms import TO_REACH
@@ -47,14 +48,13 @@ def machine(result: dict[str, Any]) -> str:
 def proofs() -> list[tuple[str, str, str]]:
     """(what, measured, the script that printed it)."""
     sync, resume = (load(n)["results"] for n in ("sync", "resume"))
-    faults, mutation = load("faults/planted")["results"], load("mutation")["results"]
+    planted, mutation = (load(n)["results"] for n in ("faults/planted", "mutation"))
     untestable = sum(entry["untestable"] for entry in mutation["excluded"])
     startup = load("startup")["results"]["veriloop --help"]["median_s"]
     widest = max(max(r["fresh_max"], r["batch_max"]) for r in sync)
     mean = max(max(r["fresh_mean"], r["batch_mean"]) for r in sync)
     lost = min(r["moved_least"] for r in sync)
-    planted = [r for r in faults if r["wanted"]]
-    caught = sum(r["caught"] == r["wanted"] for r in planted)
+    caught = [r["caught"] == r["wanted"] for r in planted if r["wanted"]]
     same = [r["engine"] for r in resume if r["metrics_identical"] and r["weights_identical"]]
     return [
         (
@@ -70,7 +70,7 @@ def proofs() -> list[tuple[str, str, str]]:
         ),
         (
             "planted faults caught by the intended check, in the precisions of all recipes",
-            f"{caught} of {len(planted)}",
+            f"{sum(caught)} of {len(caught)}",
             "faults/planted",
         ),
         (
@@ -361,9 +361,9 @@ def section() -> str:
     results = {
         path.stem: json.loads(path.read_text()).get("results") for path in RESULTS.glob("*.json")
     }
-    rows = [*recipe_tables.proofs(results), *speed_tables.proofs(results)]
-    rows += [*proofs(), *endured(), *learning_proofs(), *sandbox_proofs()]
-    rows += [*verifier_proofs(), peer_tables.proof(load("peers")["results"])]
+    rows = [*recipe_tables.proofs(results), *published_tables.proofs(results)]
+    rows += [*speed_tables.proofs(results), *proofs(), *endured(), *learning_proofs()]
+    rows += [*sandbox_proofs(), *verifier_proofs(), peer_tables.proof(load("peers")["results"])]
     for what, figure, name in rows:
         old = age(name)
         table.append(line([what, figure, printed_by(name), old.date, old.changed]))
@@ -449,7 +449,7 @@ def choices(names: Sequence[str]) -> str:
 def pages() -> dict[tuple[str, str], str]:
     """(file, the marker its section begins with) -> the section."""
     places, liked = (load(name)["results"] for name in ("kl_placement", "preferences"))
-    tables = {**recipe_tables.TABLES, **SPEED, **peer_tables.TABLES}
+    tables = recipe_tables.TABLES | published_tables.TABLES | SPEED | peer_tables.TABLES
     sections = {
         **{
             ("docs/algorithms.md", name): learning_tables.algorithms(runs)

@@ -135,7 +135,7 @@ def test_answers_to_different_questions_are_not_compared(script):
 
 
 def test_the_table_has_a_spread_where_there_are_several_seeds(script):
-    tables = importlib.import_module("recipe_tables")
+    tables = importlib.import_module("published_tables")
     header, _, *rows, _, note = tables.published_gains(results(script, [(0.8, 0.2), (0.9, 0.3)]))
     assert "by seed: +0.100 (+0.037 to +0.159); +0.200 (+0.117 to +0.275); over the" in note
     assert note.endswith("the seeds: +0.150 (+0.082 to +0.212).")
@@ -146,7 +146,7 @@ def test_the_table_has_a_spread_where_there_are_several_seeds(script):
 
 
 def test_the_row_of_results_names_what_grpo_and_further_sft_reach(script):
-    tables = importlib.import_module("recipe_tables")
+    tables = importlib.import_module("published_tables")
     runs = results(script, [(0.9, 0.3)])
     ((what, figures, name),) = tables.proofs({"published_gains": runs})
     assert what.startswith("SmolLM2-135M, 1 seed, held out:") and name == "published_gains"

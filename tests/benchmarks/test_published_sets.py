@@ -15,6 +15,7 @@ def figure(value):
     return {"value": value, "low": value - 0.01, "high": value + 0.02, "n": 1319}
 
 
+WAYS = ("greedy", "T=0.6, top-p 0.95")
 RECORD = {
     "questions": 1319,
     "samples": 1,
@@ -30,16 +31,23 @@ def script(monkeypatch):
     return importlib.import_module("published_sets")
 
 
-def test_both_sets_are_asked_greedily_and_sampled(script, monkeypatch, tmp_path):
+def stand_in(script, monkeypatch):
+    """The words of each evaluation that the script starts, none of which is run."""
     asked = []
 
     def run(words, check):
         assert check
         asked.append(words[3:])
-        figures = Path(words[words.index("--json") + 1])
-        figures.write_text(json.dumps({"sets": {"gsm8k": RECORD, "svamp": RECORD}}))
+        sets = words[words.index("--set") + 1 : words.index("--template")]
+        records = {name.split("=")[0]: RECORD for name in sets}
+        Path(words[words.index("--json") + 1]).write_text(json.dumps({"sets": records}))
 
     monkeypatch.setattr(script, "subprocess", SimpleNamespace(run=run))
+    return asked
+
+
+def test_both_sets_are_asked_greedily_and_sampled(script, monkeypatch, tmp_path):
+    asked = stand_in(script, monkeypatch)
     out, file = tmp_path / "out.json", tmp_path / "test.jsonl"
     words = ["--gsm8k", str(file), "--folder", str(tmp_path), "--json", str(out)]
     monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "published_sets.py"), *words])
@@ -52,15 +60,32 @@ def test_both_sets_are_asked_greedily_and_sampled(script, monkeypatch, tmp_path)
     content = json.loads(out.read_text())
     assert content["command"] == "python benchmarks/published_sets.py --gsm8k test.jsonl"
     rows = content["results"]
-    assert [(row["set"], row["answers"]) for row in rows] == [
-        (name, way) for way in ("greedy", "T=0.6, top-p 0.95") for name in ("gsm8k", "svamp")
+    assert [(row["model"], row["set"], row["answers"]) for row in rows] == [
+        ("as it is", name, way) for way in WAYS for name in ("gsm8k", "svamp")
     ]
     assert rows[0]["right"] == pytest.approx([0.05, 0.04, 0.07])
     assert rows[0]["cut_off"][0] == 0.25 and rows[0]["none"][0] == 0.125
     _, _, line, *_ = script.published_sets(rows)
-    assert line == "| gsm8k | 1,319 | greedy | 0.050 (0.040 to 0.070) | 0.250 | 0.125 | 120 |"
-    ((what, figures, name),) = importlib.import_module("recipe_tables").proofs(
+    cells = "as it is | gsm8k | 1,319 | greedy | 0.050 (0.040 to 0.070) | 0.250 | 0.125 | 120"
+    assert line == f"| {cells} |"
+    ((what, figures, name),) = importlib.import_module("published_tables").proofs(
         {"published_sets": rows}
     )
-    assert name == "published_sets" and "right, greedy; T=0.6, top-p 0.95" in what
+    assert name == "published_sets" and "right, greedy as it is; T=0.6" in what
     assert figures == "0.050 (0.040 to 0.070); 0.050 (0.040 to 0.070)"
+
+
+def test_what_has_learned_questions_of_svamp_is_asked_those_of_gsm8k_alone(
+    script, monkeypatch, tmp_path
+):
+    asked, out = stand_in(script, monkeypatch), tmp_path / "out.json"
+    words = ["--trained", "step_120", "--folder", str(tmp_path), "--json", str(out)]
+    monkeypatch.setattr(sys, "argv", [str(BENCHMARKS / "published_sets.py"), *words])
+    assert script.main() == 0
+    assert [words[1:words.index("--template")] for words in asked] == 2 * [
+        [str(script.MODEL), "--set", "gsm8k", "svamp"]
+    ] + 2 * [["step_120", "--set", "gsm8k"]]  # fmt: skip
+    rows = json.loads(out.read_text())["results"]
+    assert [(row["model"], row["set"], row["answers"]) for row in rows[4:]] == [
+        ("after GRPO", "gsm8k", way) for way in WAYS
+    ]

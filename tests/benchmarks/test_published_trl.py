@@ -82,7 +82,7 @@ def test_less_time_than_the_bar_is_asked_for():
 
 
 def test_the_table_has_a_row_for_each_side_and_the_proof_its_share_of_the_time():
-    tables = importlib.import_module("recipe_tables")
+    tables = importlib.import_module("published_tables")
     row = {"s": 9.0, "tokens_per_s": 400.0, "peak_gib": 3.0, "steps": [{"paid": 0.2, "s": 9.0}] * 4}
     sides = {"ours": 60.0, "TRL": 200.0, "TRL, searched": 120.0}
     rows = [{**row, "name": name, "reached_s": seconds} for name, seconds in sides.items()]

@@ -133,7 +133,7 @@ def test_the_table_has_each_figure_before_and_after_a_stage(script):
 
 
 def test_the_page_of_results_has_the_time_and_the_accuracy_after_each_stage(script):
-    tables = importlib.import_module("recipe_tables")
+    tables = importlib.import_module("published_tables")
     stopped = {"name": "student", "status": "failed", "before": {}, "after": {}}
     stages = [STAGE, STAGE | {"name": "dpo"}, stopped]
     result = {"seconds": 5400.0, "peak_gib": 9.25, "stages": stages}

@@ -13,6 +13,7 @@ PARTS = {"publish.py", "mutants.py", "equivalents.py", "footprint.py", "marked_p
 PARTS |= {"suite_child.py", "language_sentences.py", "bare_forks.py", "timed_programs.py"}
 PARTS |= {"tiny_runs.py", "worked_steps.py", "learning_tables.py", "recipe_tables.py"}
 PARTS |= {"grpo_steps.py", "grpo_turns.py", "tuning_turns.py", "update_turns.py", "chromium.py"}
+PARTS |= {"published_tables.py"}
 PARTS |= {"contenders.py", "paired.py", "speed_tables.py", "gpu_sections.py", "gpu_sampling.py"}
 PARTS |= {"gpu_waterfall.py", "listed_runs.py", "virtual_clock.py", "simulated_servers.py"}
 PARTS |= {"peer_homes.py", "peer_checkpoint.py", "peer_tables.py"}  # no scripts of their own
