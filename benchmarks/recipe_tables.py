@@ -68,6 +68,7 @@ def language_reward(runs: Sequence[Run]) -> list[str]:
 
 ARMS = {"preference_rl": "reward model", "control": "control"}  # of secondary RL
 SECONDARY = ("general", "pass@1", "format", "language")
+REWARD_MODELS = ("reward_model", "reward_model_2")  # of RLHF in two rounds
 OPTIMISED = {"reward": "reward", "right": "right by the rule", "kl": "KL to SFT"}
 
 
@@ -106,6 +107,30 @@ def rlhf(runs: Sequence[Run]) -> list[str]:
         for key, what in OPTIMISED.items()
     ]  # fmt: skip
     return [*table(header, rows), "", *table(["tenth of the run", *map(str, range(1, 11))], curves)]
+
+
+ROUNDS = {
+    **{"sft": "SFT", "ppo": "first round", "ppo_2": "second round"},
+    "control": "first reward model further",
+}
+
+
+def rlhf_rounds(runs: Sequence[Run]) -> list[str]:
+    """The share right by the rule after each round of RLHF, seed by seed, the leads over the
+    seeds, and how accurate the reward models are on which pairs."""
+    rows = [
+        [f"seed {run['seed']}", *(f"{run['right'][name]:.3f}" for name in ROUNDS)] for run in runs
+    ]
+    first, second = ([run["accuracy"][name] for run in runs] for name in REWARD_MODELS)
+    pairs = [
+        ["first", spread([after for _, after in first], 3), spread([old for old, _ in second], 3)],
+        ["second", "", spread([after for _, after in second], 3)],
+    ]
+    return [
+        *table(["right by the rule after", *ROUNDS.values()], rows),
+        "",
+        *table(["reward model", "on pairs of the SFT model", "on pairs of the first round"], pairs),
+    ]
 
 
 def distillation(results: Sequence[Mapping[str, Run]]) -> list[str]:
@@ -284,6 +309,7 @@ TABLES = {  # by result: the page, and what it says there
     "distillation": ("docs/distillation.md", distillation),
     "secondary_rl": ("docs/r1.md", secondary_rl),
     "rlhf": ("docs/rl.md", rlhf),
+    "rlhf_rounds": ("docs/rl.md", rlhf_rounds),
     "report": ("docs/report.md", report),
     "epochs": ("docs/algorithms.md", epochs),
     "cluster_zero": ("docs/cluster.md", cluster_zero),
