@@ -181,8 +181,8 @@ def cluster_zero(result: Mapping[str, Any]) -> list[str]:
 def proofs(results: Mapping[str, Any]) -> list[tuple[str, str, str]]:
     """Rows of docs/results.md: (what, measured, the script that printed it)."""
     rows = {"whole": _whole, "language_reward": _language, "distillation": _taught}
-    rows |= {"secondary_rl": _secondary, "rlhf": _rlhf, "cluster_zero": _cluster}
-    rows |= {"epochs": _epochs}
+    rows |= {"secondary_rl": _secondary, "rlhf": _rlhf, "rlhf_rounds": _rounds}
+    rows |= {"cluster_zero": _cluster, "epochs": _epochs}
     return [(*row(results[name]), name) for name, row in rows.items() if name in results]
 
 
@@ -257,6 +257,15 @@ def _rlhf(runs: Sequence[Run]) -> tuple[str, str]:
         f"classical RLHF, {len(runs)} seeds: win rate of PPO over its SFT model by the exact rule "
         "([table](rl.md#measured))",
         spread([run["wins"]["ppo"] for run in runs], 2),
+    )
+
+
+def _rounds(runs: Sequence[Run]) -> tuple[str, str]:
+    ends = (fmean(run["right"][name] for run in runs) for name in ROUNDS)
+    return (
+        f"RLHF in two rounds, {len(runs)} seeds, right by the exact rule: SFT, first and second "
+        "round; without a second reward model ([table](rl.md#reward-model-and-policy-in-turn))",
+        "{:.2f}, {:.2f}, {:.2f}; {:.2f}".format(*ends),
     )
 
 
