@@ -11,13 +11,16 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping, Sequence
+import time
+from argparse import Namespace
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import yaml
 from publish import ROOT
+from tiny_runs import work_folder
 
 from veriloop.pipeline.config.load import read
 from veriloop.pipeline.config.pretraining import BaseRecipe
@@ -75,6 +78,18 @@ def listed(
         stage["set"] = {**stage.get("set", {}), **own, **over.get(stage["name"], {})}
         stage.pop("goals", None)
     return whole
+
+
+def each_seed(
+    options: Namespace, name: str, whole: Callable[[int], Mapping[str, Any]]
+) -> Iterator[tuple[int, dict[str, Stage]]]:
+    """Each of `options.seeds` (with `--quick` the first alone) and its stages: what `run` returns
+    of the list `whole(seed)`. Runs are kept in `options.folder`, or in a new one named `name`."""
+    folder = work_folder(options.folder, name)
+    for seed in options.seeds[:1] if options.quick else options.seeds:
+        began = time.monotonic()
+        yield seed, run(folder, whole(seed), seed)
+        print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 def run(

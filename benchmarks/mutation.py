@@ -124,6 +124,7 @@ class Job:
 
     path: str  # the file under test, relative to the root
     mutant: Mutant | None
+    backwards: bool = False  # the tests in reverse order
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,15 +177,19 @@ class _Order:
     """A plugin of pytest: the tests that are likely to notice a mutant run first.
 
     These are the ones that noticed other mutants of the file, the last first; then the quick ones.
+    `backwards`: all of them in reverse.
     """
 
-    def __init__(self, likely: Sequence[str]) -> None:
+    def __init__(self, likely: Sequence[str], backwards: bool) -> None:
         self._places = {name: place for place, name in enumerate(likely)}
+        self._backwards = backwards
 
     @pytest.hookimpl(wrapper=True)  # after tests/conftest.py has put slow files first
     def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> Iterator[None]:
         yield
         items.sort(key=self._key)
+        if self._backwards:
+            items.reverse()
 
     def _key(self, item: pytest.Item) -> tuple[int, bool]:
         place = self._places.get(function_of(item.nodeid), len(self._places))
@@ -197,14 +202,15 @@ def function_of(test: str) -> str:
 
 
 def noticed_by(output: str) -> str | None:
-    """The test function that failed first, of pytest's output; None if it tells none."""
-    found = FAILED_TEST.search(output)
-    return function_of(found[1]) if found else None
+    """The test function that failed first, of pytest's output; None if it names none."""
+    match = FAILED_TEST.search(output)
+    return function_of(match[1]) if match else None
 
 
-def run_tests(tree: Path, path: str, likely: Sequence[str]) -> int:
-    """In the child: the exit code of the tests of `path`, imported from `tree` and nowhere else,
-    the `likely` ones first."""
+def run_tests(tree: Path, job: Job, likely: Sequence[str]) -> int:
+    """In the child: the exit code of the tests of the job's file, imported from `tree` and nowhere
+    else, the `likely` ones first."""
+    path = job.path
     os.chdir(tree)
     sys.dont_write_bytecode = True  # two mutants of one second and size would share a .pyc
     sys.path[:0] = [str(tree), str(tree / "src")]
@@ -219,7 +225,7 @@ def run_tests(tree: Path, path: str, likely: Sequence[str]) -> int:
     options += ["--basetemp", str(tree / "made")]  # no other pytest cleans it
     options += ["-m", " and ".join(f"not {marker}" for marker in NOT_HERE)]
     options += ["-c", str(tree / "pyproject.toml"), *tests_of(tree, path)]
-    code = int(pytest.main(options, plugins=[_Order(likely)]))
+    code = int(pytest.main(options, plugins=[_Order(likely, job.backwards)]))
     loaded = sys.modules.get("veriloop." + path.removesuffix(".py").replace("/", "."))
     if code == PASSED and not str(getattr(loaded, "__file__", "")).startswith(str(tree)):
         print(f"{path}: the tests imported {loaded} and not the copy in {tree}")
@@ -239,7 +245,7 @@ def start(tree: Path, job: Job, likely: Sequence[str]) -> int:
         log = os.open(tree / "log", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        code = run_tests(tree, job.path, likely)
+        code = run_tests(tree, job, likely)
     except BaseException:
         traceback.print_exc()
         raise
@@ -294,7 +300,8 @@ def run_all(
 
 
 def check_baseline(root: Path, files: Sequence[str], workers: int) -> None:
-    """Exit with the output of the tests unless every file passes them unmutated."""
+    """Exit with the output of the tests unless every file passes them unmutated, in their order
+    and in reverse: a mutant may be judged in another order, which is not to fail them."""
     for path in files:
         tests = tests_of(root, path)[0]
         if not (root / path).exists() or not (root / tests).exists():
@@ -302,9 +309,12 @@ def check_baseline(root: Path, files: Sequence[str], workers: int) -> None:
 
     def passed(job: Job, code: int, output: str) -> None:
         if code != PASSED:
-            sys.exit(f"{job.path}: its tests do not pass without a mutant (exit {code})\n{output}")
+            how = f"without a mutant{', in reverse order' * job.backwards} (exit {code})"
+            sys.exit(f"{job.path}: its tests do not pass {how}\n{output}")
 
-    run_all(root, [Job(path=path, mutant=None) for path in files], workers, passed)
+    for backwards in (False, True):
+        jobs = [Job(path=path, mutant=None, backwards=backwards) for path in files]
+        run_all(root, jobs, workers, passed)
 
 
 def excluded(candidates: Sequence[Mutant], files: Sequence[str]) -> list[tuple[Mutant, Equivalent]]:

@@ -13,17 +13,16 @@ than its 95 % interval, and the share right by the rule by no more than 0.01.
 """
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from listed_runs import Settings, Stage, listed, run, shipped
+from listed_runs import Settings, Stage, each_seed, listed, shipped
 from paired import interval, tenths
 from preferences import win_rate
 from publish import arguments, publish, table
-from tiny_runs import OPTIONS, work_folder
+from tiny_runs import OPTIONS
 
 from veriloop.data import general
 from veriloop.data.problem import Problem
@@ -134,12 +133,12 @@ def main() -> int:
         folder=OPTIONS["folder"],
     )
     quick = options.quick
-    folder, results = work_folder(options.folder, "rlhf"), []
-    for seed in options.seeds[:1] if quick else options.seeds:
-        began = time.monotonic()
-        stages = run(folder, listed(LIST, seed, QUICK if quick else {}, further()), seed)
-        results.append(told(seed, stages, quick=quick))
-        print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
+    results = [
+        told(seed, stages, quick=quick)
+        for seed, stages in each_seed(
+            options, "rlhf", lambda seed: listed(LIST, seed, QUICK if quick else {}, further())
+        )
+    ]
     missed = [] if quick or len(results) == 1 else shortfalls(results)
     return publish(options, summary(results), results, failed=missed)
 

@@ -14,24 +14,22 @@ further, and by more than the control does, each by more than its 95 % interval.
 """
 
 import sys
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from listed_runs import Settings, Stage, listed, run, shipped
+from listed_runs import Settings, Stage, each_seed, listed, shipped
 from paired import interval
 from publish import arguments, publish
-from recipe_tables import REWARD_MODELS, rlhf_rounds
+from recipe_tables import REWARD_MODELS, ROUNDS, rlhf_rounds
 from rlhf import PROMPTS, scores
-from tiny_runs import OPTIONS, work_folder
+from tiny_runs import OPTIONS
 
 from veriloop.data import general
 
 LIST, SEEDS = "tiny/rlhf_iterated", (0, 1, 2)
-POLICIES = ("sft", "ppo", "ppo_2", "control")
-STEPS = (("ppo", "sft"), ("ppo_2", "ppo"), ("ppo_2", "control"))  # which is to lead which
+LEADS = (("ppo", "sft"), ("ppo_2", "ppo"), ("ppo_2", "control"))  # which is to lead which
 FEW_PAIRS = {"questions": 8, "rollout.per_prompt": 8}
 FEW_ROWS = {"data.held_out": 4, "epochs": 1}
 FEW_STEPS = {"steps": 2, "rollout.prompts": 8, "evaluation.problems": 8}
@@ -56,7 +54,7 @@ def record_of(seed: int, stages: Mapping[str, Stage], *, quick: bool) -> dict[st
     problems = general.distinct("test", 1, 8 if quick else PROMPTS)
     answers = {
         name: scores(Path(stages[name]["outputs"]["checkpoint"]), problems, 1000 + seed)
-        for name in POLICIES
+        for name in ROUNDS
     }
     return {
         "seed": seed,
@@ -69,14 +67,14 @@ def record_of(seed: int, stages: Mapping[str, Stage], *, quick: bool) -> dict[st
     }
 
 
-def led(results: Sequence[Mapping[str, Any]], one: str, other: str) -> tuple[float, float]:
+def lead(results: Sequence[Mapping[str, Any]], policy: str, other: str) -> tuple[float, float]:
     """The lead of a policy over another in the share right, and half of its 95 % interval."""
-    return interval([r["right"][one] - r["right"][other] for r in results])
+    return interval([r["right"][policy] - r["right"][other] for r in results])
 
 
 def shortfalls(results: Sequence[Mapping[str, Any]]) -> list[str]:
     """Claims that the results do not support."""
-    gaps = {f"{one} less {other}": led(results, one, other) for one, other in STEPS}
+    gaps = {f"{policy} less {other}": lead(results, policy, other) for policy, other in LEADS}
     return [
         f"right by the rule, {name}: {mean:+.3f} ± {noise:.3f}"
         for name, (mean, noise) in gaps.items()
@@ -91,12 +89,14 @@ def main() -> int:
         folder=OPTIONS["folder"],
     )
     quick = options.quick
-    folder, results = work_folder(options.folder, "rlhf-rounds"), []
-    for seed in options.seeds[:1] if quick else options.seeds:
-        began = time.monotonic()
-        stages = run(folder, listed(LIST, seed, QUICK if quick else {}, [control()]), seed)
-        results.append(record_of(seed, stages, quick=quick))
-        print(f"seed {seed}: {time.monotonic() - began:.0f} s", flush=True)
+    results = [
+        record_of(seed, stages, quick=quick)
+        for seed, stages in each_seed(
+            options,
+            "rlhf-rounds",
+            lambda seed: listed(LIST, seed, QUICK if quick else {}, [control()]),
+        )
+    ]
     missed = [] if quick or len(results) == 1 else shortfalls(results)
     return publish(options, "\n".join(rlhf_rounds(results)), results, failed=missed)
 

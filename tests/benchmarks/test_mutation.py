@@ -216,6 +216,11 @@ def test_survivors_are_reported_with_place_and_difference_and_fail_the_run(tmp_p
             "do not pass without a mutant (exit 1)",
         ),
         ("def test_it():\n    assert True\n", "and not the copy in"),
+        (
+            WELL_TESTED.format("one") + "    done.append(1)\n\ndone = []\n\n"
+            "def test_after_it():\n    assert done\n",
+            "do not pass without a mutant, in reverse order (exit 1)",
+        ),
         ("", "do not pass without a mutant (exit 5)"),
         (None, "its tests, tests/pipeline/losses/test_one.py"),
     ],
@@ -247,7 +252,7 @@ def test_quick_tests_judge_a_mutant_before_slow_ones(tmp_path):
     }
     done = run(tree(tmp_path / "tree", files))
     assert done.returncode == 0, done.stdout + done.stderr
-    assert log.read_text() == "first last"  # of the tree without a mutant
+    assert log.read_text() == "first lastlastfirst "  # of the tree without a mutant, in both orders
 
 
 @pytest.mark.slow
@@ -267,7 +272,8 @@ def test_the_test_that_noticed_a_mutant_judges_the_next_one_first(tmp_path):
     }
     done = run(tree(tmp_path / "tree", files), "--jobs", "1")
     assert "3 of 3 mutants killed" in done.stdout, done.stdout + done.stderr
-    assert log.read_text() == "before before "  # without a mutant, and for the first of three
+    # without a mutant in both orders, and for the first of three
+    assert log.read_text() == "before before before "
 
 
 def test_the_failed_test_is_read_from_the_output_without_its_parameters():

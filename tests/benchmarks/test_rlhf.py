@@ -69,7 +69,7 @@ def test_quick_runs_one_seed_and_counts_ties_half(script, monkeypatch, tmp_path,
         asked.append((folder, seed, [stage["name"] for stage in whole["stages"]]))
         return stages_of(RISING, FLAT)
 
-    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(importlib.import_module("listed_runs"), "run", run)
     sft, ppo, free = [0.0, 1.0, 0.0, 1.0], [1.0, 1.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0]
     given(monkeypatch, script, sft=sft, ppo=ppo, free=free)
     out = tmp_path / "rlhf.json"

@@ -57,7 +57,7 @@ def test_quick_runs_a_seed_and_publishes_what_is_right_after_each_round(
         asked.append((folder, seed, [stage["name"] for stage in whole["stages"]]))
         return stages()
 
-    monkeypatch.setattr(script, "run", run)
+    monkeypatch.setattr(importlib.import_module("listed_runs"), "run", run)
     given(monkeypatch, script, sft=[0.0, 1.0], ppo=[1.0, 1.0], ppo_2=[1.0, 1.0], control=[0.0, 0.0])
     out = tmp_path / "rounds.json"
     words = ["rlhf_rounds.py", "--quick", "--folder", str(tmp_path), "--json", str(out)]
